@@ -13,6 +13,7 @@ VENV := .venv/bin
 USERLAND ?= $(HOME)/.cache/nvc-py/trixie
 USERLAND_SID ?= $(HOME)/.cache/nvc-py/sid
 MEASURED ?=
+KUBELET := build/kube/kubelet.binpb
 comma := ,
 
 .PHONY: all help demo test test-engines check fmt build install uninstall bench bench-scale clean bootstrap bootstrap-venv bootstrap-runtimes native test-gpu test-sanitize soak fuzz soak-sequences wheel deb man
@@ -77,9 +78,14 @@ build: native
 	$(PYTHON) -m compileall -q nvc hook rpc
 
 # A build that takes half a minute says so; one with nothing to do says nothing.
-native:
+native: $(KUBELET)
 	@$(MAKE) -s -q -C native all PYTHON='$(PYTHON)' 2>/dev/null || echo "building the native parts (native/, half a minute)" >&2
 	@$(MAKE) -s -C native all PYTHON='$(PYTHON)'
+
+# The kubelet's interfaces, for nvc.kube.wire; written in one step, because other targets may be reading it.
+$(KUBELET): $(wildcard nvc/kube/proto/*.proto) | bootstrap-venv
+	@mkdir -p $(@D)
+	@$(VENV)/python -m grpc_tools.protoc -Invc/kube/proto --descriptor_set_out=$@.new $^ && mv $@.new $@
 
 ## install        into PREFIX (and DESTDIR for packages): commands, manual pages, completion, units; enables nothing
 install: bootstrap-venv native

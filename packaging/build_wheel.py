@@ -103,6 +103,7 @@ def stage(directory: Path) -> None:
         # Wheels have no links: each platform gets files of its own.
         (directory / PRELOAD / file.parent.name).mkdir(parents=True, exist_ok=True)
         shutil.copy2(file, directory / PRELOAD / file.parent.name / file.name)
+    shutil.copy(CHECKOUT / "build/kube/kubelet.binpb", directory / "nvc/kube")
     for name in ("README.md", "LICENSE"):
         shutil.copy(CHECKOUT / name, directory)
     (directory / "setup.cfg").write_text(_settings(), encoding="utf-8")
@@ -121,8 +122,10 @@ def _settings() -> str:
         "options.package_data": {
             "*": "*.json, py.typed, *.so",
             "nvc.sim": "machines/*.json, native/*",
+            "nvc.kube": "*.binpb",
             "nvc": "native/nvc-*, native/preload/*/*",
         },
+        "options.extras_require": {"kube": setup["options.extras_require"]["kube"]},
         "options.entry_points": {"console_scripts": scripts},
     }
     written = configparser.ConfigParser()

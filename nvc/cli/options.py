@@ -148,6 +148,7 @@ GROUPS: dict[str, tuple[str, str]] = {
     "top": ("nvc.cli.top.command", "top"),
     "agent": ("nvc.cli.agent", "agent"),
     "seccomp": ("nvc.cli.seccomp", "seccomp"),
+    "kube": ("nvc.cli.kube", "kube"),
 }
 
 #: One line each, for the overview.
@@ -164,6 +165,7 @@ SUMMARIES: dict[str, str] = {
     "top": "Watch each GPU's usage by container.",
     "agent": "Guard and schedule containers that share GPUs.",
     "seccomp": "Print a seccomp profile that puts containers under the agent's guard.",
+    "kube": "Give pods GPUs and shares of them on a Kubernetes node.",
 }
 
 

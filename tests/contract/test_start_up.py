@@ -40,6 +40,7 @@ COLD = (
     "nvc.cli.doctor",
     "nvc.cli.groups",
     "nvc.cli.help",
+    "nvc.cli.kube",
     "nvc.cli.runtime",
     "nvc.cli.share",
     "nvc.cli.sim",
@@ -51,6 +52,7 @@ COLD = (
     "nvc.guard.held",
     "nvc.guard.prober",
     "nvc.guard.supervisors",
+    "nvc.kube",
     "nvc.prefork",
     "nvc.__main__",
 )

@@ -28,11 +28,11 @@ def run(program: Path, *words: str) -> str:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bin directory of a fresh virtual environment with the wheel, and what it requires."""
+    """The bin directory of a fresh virtual environment with the wheel, and what it requires, for Kubernetes too."""
     directory = tmp_path_factory.mktemp("venv")
     subprocess.run([sys.executable, "-m", "venv", str(directory)], check=True)
     pip = [directory / "bin/pip", "-q", "--disable-pip-version-check", "install"]
-    done = subprocess.run([*pip, str(wheel)], capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run([*pip, f"{wheel}[kube]"], capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stderr
     return directory / "bin"
 
@@ -97,8 +97,10 @@ def test_metadata_is_that_of_the_checkout(wheel: Path) -> None:
     metadata = email.message_from_string(text)
     # Dash and underscore are the same in a project's name; which one the metadata has is setuptools' affair.
     required = {name.replace("_", "-") for name, _ in debian.requirements()}
-    said = {line.partition(">")[0].replace("_", "-") for line in metadata.get_all("Requires-Dist", [])}
+    lines = metadata.get_all("Requires-Dist", [])
+    said = {line.partition(">")[0].replace("_", "-") for line in lines if "extra ==" not in line}
     assert required == said
+    assert {"grpcio", "protobuf", "kubernetes"} == {line.partition(">")[0] for line in lines if "extra ==" in line}
     assert ">=3.11" == metadata["Requires-Python"]
     assert [] == [name for name in names if not name.startswith(("nvc/", "nvc_py-"))]
     assert "cp311-abi3-manylinux_2_" in wheel.name
