@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nvc.agent.state.records import TenantRecord
     from nvc.agent.status import StatusTenant
-    from nvc.guard.pages import Plan
+    from nvc.guard.plan_file import Plan
     from nvc.share.entry import Entry
     from nvc.share.limits import Limits
 

@@ -35,13 +35,18 @@ _WITHOUT_CAPS = ("preemptive", "soft", "native")
 class ScheduledShare(Record):
     """Of a GPU's time, 0 to 1. target: while all tenants have work. achieved: by that, and the time it was really off.
 
-    An estimate: a tenant that had no work got less (``nvc.agent.computed`` measures). cap_in_force: the tenant's phase
-    is written into its plan; False also without a cap.
+    An estimate: a tenant that had no work got less (``nvc.agent.computed`` measures). period: microseconds, of the
+    tenant's phase as it is written into its plan; 0: it has none.
     """
 
     target: float
     achieved: float
-    cap_in_force: bool = False
+    period: int = 0
+
+    @property
+    def cap_in_force(self) -> bool:
+        """False also without a cap."""
+        return self.period > 0
 
 
 NO_SHARE = ScheduledShare(0.0, 0.0)

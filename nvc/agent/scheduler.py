@@ -12,9 +12,9 @@ import errno
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+from nvc.agent.planned import Planned
 from nvc.agent.scheduled import (
     NO_SHARE,
-    NOT_KNOWN,
     Decided,
     Known,
     ScheduledShare,
@@ -24,33 +24,15 @@ from nvc.agent.scheduled import (
     too_many,
 )
 from nvc.base.errors import ContainerError
-from nvc.guard.scheduling import (
-    DRIVER_EDGES,
-    EDGES,
-    MOST_PERIOD_US,
-    OWN_US,
-    PERIOD_US,
-    Schedule,
-    Tenant,
-    edges,
-    parse_policy,
-)
+from nvc.guard.scheduling import EDGES, MOST_PERIOD_US, PERIOD_US, Schedule, Tenant, edges, parse_policy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
-    from typing import Any, Protocol
+    from typing import Any
 
-    from nvc.guard.pages import TenantStatus
+    from nvc.agent.planned import SchedulingGuard
     from nvc.share.limits import Limits
-
-    class SchedulingGuard(Protocol):
-        """What it needs of ``nvc.guard.supervisors.Supervisors``."""
-
-        def stamp(self, tenant: int) -> object: ...
-        def status(self, tenant: int) -> TenantStatus: ...
-        def slice(self, tenant: int, gpu: int, microseconds: int) -> None: ...
-        def phase(self, tenant: int, gpu: int, period: int, since: int, until: int) -> None: ...
 
 
 #: Seconds between looks at the tenants' groups, and at most, however many there are.
@@ -59,8 +41,6 @@ LOOK, LOOK_MOST = 0.1, 0.3
 EFFORT = 0.01
 #: Seconds that it keeps the agent's loop from others.
 _TURN = 0.005
-#: So many different problems are remembered as told.
-_TOLD = 1000
 #: The part of a GPU's time in switches above which the log warns.
 _LOST = 0.2
 
@@ -92,21 +72,16 @@ class Scheduler:
         self._policy = parse_policy(policy)
         self._slots = slots
         self._period = period
-        self._problem = problem
         self._known: dict[int, Known] = {}
+        self._planned = Planned(guard, self._known, problem)
         self._policies: dict[str, str] = {}
         self._schedules: dict[str, Schedule] = {}
-        #: What the guard has: UUID -> period, and (tenant's number, GPU's index) -> (since, until).
-        self._planned: dict[str, tuple[int, dict[tuple[int, int], tuple[int, int]]]] = {}
-        #: (tenant's number, GPU's index) of phases that could not be written; tried again with every look.
-        self._unwritten: set[tuple[int, int]] = set()
         #: UUID -> tenant's number -> the part of the time that it is to have.
         self._shares: dict[str, dict[int, float]] = {}
         #: UUID -> numbers of its tenants, and their index of it.
         self._on: dict[str, dict[int, int]] = {}
         #: GPUs that are to be decided on again.
         self._changed: set[str] = set()
-        self._problems: set[str] = set()
         self._wake: asyncio.Event | None = None
         #: One renewal at a time; what decides, beside the loop.
         self._renewing = asyncio.Lock()
@@ -131,7 +106,7 @@ class Scheduler:
         """A tenant is gone."""
         self._leave(number)
         self._known.pop(number, None)
-        self._unwritten = {place for place in self._unwritten if place[0] != number}
+        self._planned.forget(number)
         self.poke()
 
     def _leave(self, number: int) -> None:
@@ -172,9 +147,7 @@ class Scheduler:
             return NO_SHARE
         uuid = known.limits.gpus[gpu].uuid
         target = self._shares.get(uuid, {}).get(number, 0.0)
-        planned = self._planned.get(uuid)
-        in_force = planned is not None and (number, gpu) in planned[1] and (number, gpu) not in self._unwritten
-        return ScheduledShare(target, min(target, known.on[gpu]), in_force)
+        return ScheduledShare(target, min(target, known.on[gpu]), self._planned.period(uuid, (number, gpu)))
 
     def check(self, limits: Limits, number: int = -1) -> None:
         """Whether the caps of these limits could be kept beside those of all tenants but ``number``.
@@ -244,7 +217,8 @@ class Scheduler:
             if (known := self._known.get(number)) is not None:
                 self._look(number, known)
                 yield None
-        changed = connected(self._changed | {self._uuid(*place) for place in self._unwritten}, self._on, self._known)
+        again = {self._uuid(*place) for place in self._planned.unwritten}
+        changed = connected(self._changed | again, self._on, self._known)
         self._changed.clear()
         tenants = {uuid: self._requests(uuid) for uuid in changed}
         requests = {uuid: tuple(request for _, _, request in found) for uuid, found in tenants.items()}
@@ -283,7 +257,7 @@ class Scheduler:
             # One of which nothing is to be had now keeps what it has, its cap above all.
             changed, is_there = [], error.errno != errno.ENOENT
             if error.errno != errno.EBUSY:
-                self._tell(f"tenant {number}: {error}")
+                self._planned.tell(f"tenant {number}: {error}")
         if is_there != known.is_there:
             known.is_there = is_there
             changed = list(range(len(known.limits.gpus)))
@@ -297,80 +271,13 @@ class Scheduler:
             self._schedules.pop(uuid, None)
         numbers = {request.name: (number, index) for number, index, request in found}
         self._shares[uuid] = {numbers[name][0]: part for name, part in decided.parts.items()}
-        kept = {phase.name for phase in schedule.phases}
-        for name, (number, index) in numbers.items():
-            known = self._known.get(number)
-            if name not in kept and known is not None and known.slices[index] == NOT_KNOWN:
-                self._phase(number, index, 0, 0, 0)  # of an agent before this one
-                yield
-        yield from self._plan(uuid, schedule, numbers)
         if schedule.phases and decided.lost > _LOST:
             groups = sum(request.groups for _, _, request in found if not request.paused)
-            self._tell(
+            self._planned.tell(
                 f"GPU {uuid}: switches among {groups} groups take {decided.lost:.0%} of its time beside its smallest "
                 "cap; a larger cap, or a weight in its place, takes less"
             )
-        for name, microseconds in schedule.slices:
-            if self._slice(*numbers[name], microseconds):
-                yield
-
-    def _plan(self, uuid: str, schedule: Schedule, numbers: dict[str, tuple[int, int]]) -> Generator[None, Any, None]:
-        phases = {numbers[phase.name]: (phase.since, phase.until) for phase in schedule.phases}
-        period, before = self._planned.get(uuid, (0, {}))
-        needed = edges(schedule.period, len(phases))
-        if needed > DRIVER_EDGES:
-            # Admission refuses at half of that: limits files were written while there was no agent.
-            self._tell(
-                f"GPU {uuid}: caps of tenants that came or changed are not kept: {len(phases)} tenants with a cap need "
-                f"{needed} stops and starts a second, and the driver takes {DRIVER_EDGES}; the plan before, of "
-                f"{len(before)} tenants, stays in force"
-            )
-            return
-        if phases:
-            self._planned[uuid] = schedule.period, phases
-        else:
-            self._planned.pop(uuid, None)
-        for place in before:
-            if place not in phases and place[0] in self._known:
-                self._phase(*place, 0, 0, 0)
-                yield
-        for place, (since, until) in phases.items():
-            is_same = period == schedule.period and before.get(place) == (since, until)
-            if place[0] in self._known and (not is_same or place in self._unwritten):
-                self._phase(*place, schedule.period, since, until)
-                yield
-
-    def _phase(self, number: int, gpu: int, period: int, since: int, until: int) -> None:
-        try:
-            self._guard.phase(number, gpu, period, since, until)
-            self._unwritten.discard((number, gpu))
-        except OSError as error:
-            self._unwritten.add((number, gpu))
-            self._tell(f"tenant {number}: its cap is not written: {error}")
-
-    def _slice(self, number: int, index: int, microseconds: int) -> bool:
-        """False: there was nothing to do."""
-        known = self._known.get(number)
-        if known is None or known.slices[index] == microseconds:
-            return False
-        try:
-            if not microseconds:
-                # 0 says nothing about groups that have another one already.
-                self._guard.slice(number, index, OWN_US)
-            self._guard.slice(number, index, microseconds)
-        except OSError as error:
-            self._tell(f"tenant {number}: its timeslice is not written: {error}")
-            return True
-        known.slices[index] = microseconds
-        return True
-
-    def _tell(self, text: str) -> None:
-        if text in self._problems:
-            return
-        if len(self._problems) >= _TOLD:
-            self._problems.clear()
-        self._problems.add(text)
-        self._problem(text)
+        yield from self._planned.put(uuid, schedule, numbers)
 
     # Its life.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import array
 import errno
 import os
-import select
 import socket
 import struct
 import time
@@ -59,15 +58,16 @@ class Connection:
         # What a supervisor says may be anything.
         return (result if -_ERRNO_MOST <= result <= 0 else -errno.EPROTO), data, found
 
+    def command(self, packet: bytes, descriptors: Sequence[int] = ()) -> None:
+        """Ask for what is answered by a result alone. Raises OSError."""
+        result, _, found = self.ask(packet, descriptors)
+        for one in found:
+            os.close(one)
+        if result < 0:
+            raise OSError(-result, f"supervisor: {os.strerror(-result)}")
+
     def send(self, packet: bytes, descriptors: Sequence[int] = ()) -> None:
         socket.send_fds(self._socket, [packet], list(descriptors))
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the monitor closed it."""
-        poll = select.poll()
-        poll.register(self._socket, select.POLLRDHUP)
-        return bool(poll.poll(0))
 
 
 def receive(connected: socket.socket, size: int = 4096) -> tuple[bytes, list[int]]:

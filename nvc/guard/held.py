@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     import subprocess
 
     from nvc.guard.channel import Connection
-    from nvc.guard.pages import Counters, Plan
+    from nvc.guard.pages import Counters
+    from nvc.guard.plan_file import Plan
 
 
 class HeldTenant:

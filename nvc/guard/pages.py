@@ -1,14 +1,12 @@
-"""Plan and counters of a tenant (native/supervisor/pages.h): files by which the agent and a supervisor communicate.
+"""Counters of a tenant (native/supervisor/pages.h): a file that its supervisor writes and the agent reads.
 
-Neither waits for the other. Each file holds two copies of its content and the index of the valid one.
+Neither waits for the other. The file holds two copies of its content and the index of the valid one.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
-import fcntl
 import os
 import re
 import struct
@@ -17,52 +15,25 @@ import time
 from nvc.base.record import Record
 from nvc.bindings.reasons import REASONS, word
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-#: share.h: SHARE_MAX_GPUS, LIMITS_SIZE. guard.h: GUARD_REASONS. pages.h: COUNTERS_EVENTS, COUNTERS_PROCESSES.
-_GPUS, _REASONS, LIMITS_SIZE = 32, 32, 8192
+#: share.h: SHARE_MAXGPUS. guard.h: GUARD_REASONS. pages.h: COUNTERS_EVENTS, COUNTERS_PROCESSES.
+GPUS, _REASONS = 32, 32
 EVENTS, PROCESSES = 256, 512
-#: Seconds for another writer of the plan, which takes less than a millisecond.
-_LOCK_S = 0.2
 #: pages.h: COUNTERS_BUILD.
 _BUILD = 32
 #: Counters are published every 20 ms at most: a supervisor that does so that often while they are read is not ours.
 _ATTEMPTS = 100
 #: What a version consists of (PEP 440).
 _VERSION = re.compile(rb"[0-9A-Za-z.+!_-]{1,31}")
-PLAN_MAGIC, COUNTERS_MAGIC, VERSION = 0x504C564E, 0x434C564E, 1
+COUNTERS_MAGIC, VERSION = 0x434C564E, 1
 #: Of the counters' file: magic, version, index, spare, event_count.
 _HEAD = struct.Struct("<4IQ")
 
 
-class _Phase(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_uint32) for name in ("period", "since", "until", "spare"))
-
-
-class _Plan(ctypes.Structure):
-    _fields_ = (
-        ("generation", ctypes.c_uint64),
-        ("limits", ctypes.c_uint8 * LIMITS_SIZE),
-        ("slice", ctypes.c_uint32 * _GPUS),
-        ("is_frozen", ctypes.c_uint32 * _GPUS),
-        ("phases", _Phase * _GPUS),
-    )
-
-
-class _PlanFile(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_uint32) for name in ("magic", "version", "index", "spare")),
-        ("plans", _Plan * 2),
-    )
-
-
 class _Status(ctypes.Structure):
     _fields_ = (
-        *((name, ctypes.c_uint64 * _GPUS) for name in ("memory", "managed", "driver_usage")),
-        *((name, ctypes.c_uint32 * _GPUS) for name in ("groups", "slice", "frozen")),
-        ("frozen_ns", ctypes.c_uint64 * _GPUS),
+        *((name, ctypes.c_uint64 * GPUS) for name in ("memory", "managed", "driver_usage")),
+        *((name, ctypes.c_uint32 * GPUS) for name in ("groups", "slice", "frozen")),
+        ("frozen_ns", ctypes.c_uint64 * GPUS),
         *((name, ctypes.c_uint64) for name in ("notifications", "performed", "continued", "refused")),
         ("reasons", ctypes.c_uint64 * _REASONS),
         ("handling_ns", ctypes.c_uint64),
@@ -79,7 +50,7 @@ class _Process(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_uint32) for name in ("pid", "clients")),
         ("start_time", ctypes.c_uint64),
-        ("memory", ctypes.c_uint64 * _GPUS),
+        ("memory", ctypes.c_uint64 * GPUS),
     )
 
 
@@ -172,129 +143,13 @@ class Event(Record):
     repeated: int
 
 
-class Plan:
-    """The plan file of a tenant, written by the agent, and by root's commands while it is away.
-
-    Each change is made to what the file has then, under a lock. A change of what is the same already is none.
-    """
-
-    def __init__(self, descriptor: int, limits: bytes | None = None, lock: int = -1) -> None:
-        """The descriptors are this object's. limits: of a new tenant, for a file that is empty; None: the plan there.
-
-        lock: a file that the supervisor has no descriptor of, for it could hold a lock for ever; -1: one writer alone.
-        Raises OSError; ValueError for a file that is none of this version.
-        """
-        self.descriptor, self._lock = descriptor, lock
-        if limits is not None:
-            self._plan = _Plan(generation=1)
-            self._set_limits(limits)
-            self._index = 0
-            head = _PlanFile(magic=PLAN_MAGIC, version=VERSION)
-            head.plans[0] = self._plan
-            self._write(bytes(head), 0)
-            return
-        self._load()
-
-    def _load(self) -> None:
-        """Raises OSError, ValueError."""
-        data = os.pread(self.descriptor, ctypes.sizeof(_PlanFile), 0)
-        if len(data) != ctypes.sizeof(_PlanFile):
-            raise ValueError(f"a plan of {len(data)} bytes")
-        found = _PlanFile.from_buffer_copy(data)
-        if (found.magic, found.version) != (PLAN_MAGIC, VERSION) or found.index > 1:
-            raise ValueError(f"a plan of version {found.version}")
-        self._index, self._plan = found.index, _Plan.from_buffer_copy(found.plans[found.index])
-
-    @property
-    def generation(self) -> int:
-        return int(self._plan.generation)
-
-    @property
-    def limits(self) -> bytes:
-        return bytes(self._plan.limits)
-
-    def set_limits(self, limits: bytes) -> None:
-        """Other limits. Raises OSError."""
-        if limits != self.limits:
-            with self._changing():
-                self._set_limits(limits)
-
-    def set_slice(self, gpu: int, microseconds: int) -> None:
-        """Raises OSError."""
-        if self._plan.slice[gpu] != microseconds:
-            with self._changing():
-                self._plan.slice[gpu] = microseconds
-
-    def set_frozen(self, gpu: int, frozen: bool) -> None:
-        """Raises OSError."""
-        if self._plan.is_frozen[gpu] != int(frozen):
-            with self._changing():
-                self._plan.is_frozen[gpu] = int(frozen)
-
-    def set_phase(self, gpu: int, period: int, since: int, until: int) -> None:
-        """When the tenant is on; period 0: always. Raises OSError."""
-        if self.phase(gpu) != (period, since, until):
-            with self._changing():
-                phase = self._plan.phases[gpu]
-                phase.period, phase.since, phase.until = period, since, until
-
-    def phase(self, gpu: int) -> tuple[int, int, int]:
-        """(period, since, until)."""
-        phase = self._plan.phases[gpu]
-        return phase.period, phase.since, phase.until
-
-    def close(self) -> None:
-        for descriptor in (self.descriptor, self._lock):
-            if descriptor >= 0:
-                os.close(descriptor)
-
-    @contextlib.contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Around a change of the plan as it is now, which is published behind. Raises OSError (EBUSY), ValueError."""
-        if self._lock < 0:
-            yield
-            self._publish()
-            return
-        until = time.monotonic() + _LOCK_S
-        while True:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    raise OSError(errno.EBUSY, "another process changes the plan and does not end") from None
-            time.sleep(0.001)
-        try:
-            self._load()
-            yield
-            self._publish()
-        finally:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
-
-    def _set_limits(self, limits: bytes) -> None:
-        if len(limits) != LIMITS_SIZE:
-            raise ValueError(f"limits of {len(limits)} bytes")
-        ctypes.memmove(self._plan.limits, limits, LIMITS_SIZE)
-
-    def _publish(self) -> None:
-        self._plan.generation += 1
-        index = 1 - self._index
-        self._write(bytes(self._plan), _PlanFile.plans.offset + index * ctypes.sizeof(_Plan))
-        self._write(index.to_bytes(4, "little"), _PlanFile.index.offset)
-        self._index = index
-
-    def _write(self, data: bytes, at: int) -> None:
-        if os.pwrite(self.descriptor, data, at) != len(data):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
 class Counters:
     """The counters of a tenant. What the supervisor wrote is not trusted: numbers, of which only some are used."""
 
     def __init__(self, descriptor: int, gpus: int) -> None:
         """The descriptor is this object's. gpus: how many the tenant's limits name."""
         self.descriptor = descriptor
-        self._gpus = min(gpus, _GPUS)
+        self._gpus = min(gpus, GPUS)
         self._events = 0
 
     def close(self) -> None:

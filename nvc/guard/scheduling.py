@@ -28,12 +28,14 @@ TURN_US, LONGEST_ROUND_US = 5_000, 100_000
 LONGEST_US = 64_000
 #: Slices beside a tenant with high priority: its own, and all others' together. 64 / (64 + 1 + 2 x 0.215) is 97.8 %.
 HIGH_US, BESIDE_HIGH_US = 64_000, 1_000
-PERIOD_US = 50_000
+#: No part or multiple of the 200 ms between two of the driver's samples: they find every place of the period in turn,
+#: and so of its double, and so on up to MOST_PERIOD_US (nvc.agent.computed).
+PERIOD_US = 47_000
 #: A period is as long as this for each tenant that has a phase: stopping one and starting another takes 1 ms.
 PHASE_US = 4_000
 #: The longest period while nothing asks for more: a tenant that is off waits so long. And never longer than the guard
 #: takes (native/guard/phase.c).
-LONGEST_PERIOD_US, MOST_PERIOD_US = 200_000, 1_000_000
+LONGEST_PERIOD_US, MOST_PERIOD_US = 200_000, 20 * PERIOD_US
 #: Edges (a tenant of a GPU is stopped or started) that the driver takes in a second for a GPU: a call of it takes
 #: 0.3 to 0.5 ms (gpu-sharing-kernel.md, "takes effect"), and it makes one at a time.
 DRIVER_EDGES = 2_000

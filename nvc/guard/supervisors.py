@@ -37,7 +37,7 @@ from nvc.guard.channel import (
     connect_soon,
 )
 from nvc.guard.held import HeldTenant
-from nvc.guard.pages import VERSION, Counters, Event, Plan, TenantStatus
+from nvc.guard.pages import VERSION, Counters, Event, TenantStatus
 from nvc.guard.prober import NAME as PROBER
 from nvc.guard.prober import Prober
 from nvc.guard.programs import MONITOR, SUPERVISOR, find
@@ -116,7 +116,7 @@ class Supervisors:
         place = self._place(number)
         process = None
         descriptor = plan_file.create(place)
-        plan = Plan(descriptor, limits, plan_file.open_lock(place) if place else -1)
+        plan = plan_file.Plan(descriptor, limits, plan_file.open_lock(place) if place else -1)
         # For reading: a supervisor handles what hostile containers say.
         given = descriptor, self._contention
         reading = [os.open(f"/proc/self/fd/{one}", os.O_RDONLY | os.O_CLOEXEC) for one in given]
@@ -228,7 +228,7 @@ class Supervisors:
             raise OSError(errno.E2BIG, f"{len(channels)} channels of {len(descriptors)} files")
         rows = b"".join(CHANNEL.pack(*channel[:3], descriptors.index(channel[3])) for channel in channels)
         packet = ATTACH_PACKET.pack(ATTACH, 0, len(channels), 0, *node) + rows.ljust(CHANNELS * CHANNEL.size, b"\0")
-        self._ask(number, packet, [pidfd, *descriptors])
+        self._tenant(number).connection.command(packet, [pidfd, *descriptors])
 
     def remove(self, number: int) -> None:
         """The tenant is over: its channels are enabled, its processes' later calls fail. Raises OSError."""
@@ -257,10 +257,6 @@ class Supervisors:
         return tenant
 
     # What it did.
-
-    def is_lost(self, number: int) -> bool:
-        """Whether its monitor is gone. Raises OSError for a tenant that is not known."""
-        return self._tenant(number).connection.is_over
 
     def lost(self) -> list[int]:
         """Tenants whose monitor is gone, each once."""
@@ -360,18 +356,15 @@ class Supervisors:
         except KeyError:
             raise OSError(errno.ENOENT, f"tenant {number} is not known") from None
 
-    def _ask(self, number: int, packet: bytes, descriptors: Sequence[int] = ()) -> None:
-        _ask(self._tenant(number).connection, packet, descriptors)
-
     def _ask_apart(self, number: int, packet: bytes, descriptors: Sequence[int] = ()) -> None:
         """On a connection of its own: in a thread, the tenant's is the agent's."""
         place = self._place(number)
         if not place:
-            self._ask(number, packet, descriptors)
+            self._tenant(number).connection.command(packet, descriptors)
             return
         connection = Connection(connect(f"{place}/monitor"))
         try:
-            _ask(connection, packet, descriptors)
+            connection.command(packet, descriptors)
         finally:
             connection.close()
 
@@ -395,11 +388,3 @@ def _user(number: int) -> int:
     """Of a tenant's uid, in the range; those that are attached have the second half."""
     half = USER_COUNT // 2
     return number % half + (half if number & ATTACHED else 0)
-
-
-def _ask(connection: Connection, packet: bytes, descriptors: Sequence[int]) -> None:
-    result, _, found = connection.ask(packet, descriptors)
-    for one in found:
-        os.close(one)
-    if result < 0:
-        raise OSError(-result, f"supervisor: {os.strerror(-result)}")

@@ -191,7 +191,7 @@ def capped(gpu: SimGpu) -> None:
         wait_until(lambda: guard.attached(number)[1])
         # A supervisor that dies leaves no channel off.
         os.kill(guard.pids(number)[1], signal.SIGKILL)
-        wait_until(lambda: guard.is_lost(number))
+        wait_until(lambda: guard.lost() == [number])
         wait_until(lambda: bool(probe.rate(300) > 100))
 
 

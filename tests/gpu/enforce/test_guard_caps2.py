@@ -15,8 +15,8 @@ pytestmark = [pytest.mark.gpu, pytest.mark.system]
 
 GIB = 1 << 30
 CAPS = (10, 25, 50, 75, 90)
-#: A whole number of periods of 50 ms, so that where in a period a measurement begins does not matter.
-SOLO, CAPPED = 1.0, 2.5
+#: A whole number of periods of 47 ms, so that where in a period a measurement begins does not matter.
+SOLO, CAPPED = 1.0, 2.491
 #: For a new cap to be in force and the queue's kernels to be those of its time.
 SETTLE = 0.3
 POINTS, TOGETHER_POINTS = 1.0, 2.0

@@ -15,7 +15,7 @@ from nvc.agent.attached import Attachments, Held
 from nvc.agent.scheduler import Scheduler
 from nvc.base.errors import ContainerError, InputError
 from nvc.guard.attached import AttachedGroup, AttachedProcess
-from nvc.guard.scheduling import MOST_PHASES
+from nvc.guard.scheduling import MOST_PHASES, PERIOD_US
 from nvc.guard.supervisors import Supervisors
 from nvc.share import store
 from nvc.share.limits import Limits
@@ -105,7 +105,7 @@ def test_what_could_not_be_attached_is_not_listed(place: Place, process: subproc
 def test_a_cap_that_could_not_be_kept_is_not_attached(place: Place, process: subprocess.Popen[bytes]) -> None:
     for number in range(MOST_PHASES):
         place.scheduler.tenant(number, Limits((ResolvedGpu(UUID, -1, cap=10),)))
-    with pytest.raises(ContainerError, match="its cap cannot be kept: 500 containers with a cap are there"):
+    with pytest.raises(ContainerError, match=f"its cap cannot be kept: {MOST_PHASES} containers with a cap are there"):
         place.attach(process.pid)
     assert place.attachments.report(place.scheduler) == []
     for number in range(MOST_PHASES):
@@ -130,7 +130,7 @@ def test_a_record_that_cannot_be_read_is_none(place: Place, process: subprocess.
 def test_the_phase_of_a_process_that_ended_is_free(place: Place, process: subprocess.Popen[bytes]) -> None:
     # It was looked for only when the status was asked for.
     place.attach(process.pid)
-    assert place.phases() == [(50_000, 0, 25_000)]
+    assert place.phases() == [(PERIOD_US, 0, PERIOD_US // 2)]
     (pids,) = (place.supervisors.pids(number) for number in place.supervisors._tenants)
     process.kill()
     process.wait()

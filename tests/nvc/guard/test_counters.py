@@ -164,7 +164,7 @@ def test_the_worst_that_a_supervisor_can_publish_is_bounded(file: int) -> None:
     counters = Counters(file, WHOLE_NUMBER)
     for _ in range(2):
         everything(counters)
-    assert (len(counters.processes()), len(counters.status().gpus)) == (pages.PROCESSES, pages._GPUS)
+    assert (len(counters.processes()), len(counters.status().gpus)) == (pages.PROCESSES, pages.GPUS)
     # Also as a client of the agent gets it.
     found = counters.status()
     status = StatusTenant(

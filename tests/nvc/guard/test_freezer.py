@@ -103,7 +103,7 @@ def test_a_later_cgroup_of_its_path_is_another_container_s(
         os.kill(supervisor, signal.SIGSTOP)
         lie(supervisor, stranger.pid)
         os.kill(supervisor, signal.SIGKILL)
-        assert leftovers.until(lambda: made.is_lost(1), seconds=20), "it has ended what it ends"
+        assert leftovers.until(lambda: made.lost() == [1], seconds=20), "it has ended what it ends"
         with pytest.raises(subprocess.TimeoutExpired):
             stranger.wait(0.3)
 

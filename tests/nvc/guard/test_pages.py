@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from nvc.agent import container_state, tenants
-from nvc.guard import channel, pages, prober, supervisors, usage
-from nvc.guard.pages import Plan
+from nvc.guard import channel, pages, plan_file, prober, supervisors, usage
+from nvc.guard.plan_file import Plan
 from tests.support.native import build
 
 LIMITS, OTHER = bytes(range(256)) * 32, bytes(8192)
@@ -44,9 +44,9 @@ def file() -> Iterator[int]:
 @pytest.mark.parametrize(
     ("structure", "form"),
     [
-        ("plan_phase", pages._Phase),
-        ("plan", pages._Plan),
-        ("plan_file", pages._PlanFile),
+        ("plan_phase", plan_file._Phase),
+        ("plan", plan_file._Plan),
+        ("plan_file", plan_file._PlanFile),
         ("guard_status", pages._Status),
         ("guard_attached", pages._Attached),
         ("guard_process", pages._Process),
@@ -124,12 +124,12 @@ def test_channels_of_an_attached_process_agree(abi: dict[str, tuple[int, int]]) 
 def test_constants_agree(abi: dict[str, tuple[int, int]]) -> None:
     operations = ("REPLY", "START", "OPEN", "LISTEN", "ATTACH", "REMOVE", "DONE", "ADMIT")
     ours = {
-        "SHARE_MAX_GPUS": pages._GPUS,
-        "LIMITS_SIZE": pages.LIMITS_SIZE,
+        "SHARE_MAX_GPUS": pages.GPUS,
+        "LIMITS_SIZE": plan_file.LIMITS_SIZE,
         "GUARD_REASONS": pages._REASONS,
         "GUARD_ATTACHED": supervisors.ATTACHED,
         "GUARD_CONTENTION_MAGIC": usage.CONTENTION_MAGIC,
-        "PLAN_MAGIC": pages.PLAN_MAGIC,
+        "PLAN_MAGIC": plan_file.PLAN_MAGIC,
         "COUNTERS_MAGIC": pages.COUNTERS_MAGIC,
         "PAGES_VERSION": pages.VERSION,
         "COUNTERS_EVENTS": pages.EVENTS,
@@ -214,7 +214,7 @@ def test_a_short_file_is_no_plan(file: int) -> None:
     with pytest.raises(ValueError, match="a plan of 0 bytes"):
         Plan(file)
     Plan(file, LIMITS)
-    os.ftruncate(file, ctypes.sizeof(pages._PlanFile) - 1)
+    os.ftruncate(file, ctypes.sizeof(plan_file._PlanFile) - 1)
     with pytest.raises(ValueError, match="a plan of"):
         Plan(file)
     with pytest.raises(ValueError, match="limits of 8191 bytes"):
@@ -227,7 +227,7 @@ def test_a_short_file_is_no_plan(file: int) -> None:
 def locked_plan(place: Path, *, new: bool = False) -> Plan:
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     file, lock = os.open(place / "plan", flags, 0o600), os.open(place / "lock", flags, 0o600)
-    return Plan(file, bytes(pages.LIMITS_SIZE) if new else None, lock)
+    return Plan(file, bytes(plan_file.LIMITS_SIZE) if new else None, lock)
 
 
 def test_two_writers_lose_no_change_of_each_other(tmp_path: Path) -> None:
@@ -236,10 +236,10 @@ def test_two_writers_lose_no_change_of_each_other(tmp_path: Path) -> None:
     second = locked_plan(tmp_path)
     first.set_slice(0, 1000)
     second.set_phase(0, 50000, 0, 10000)
-    first.set_limits(b"\1" * pages.LIMITS_SIZE)
+    first.set_limits(b"\1" * plan_file.LIMITS_SIZE)
     second.set_slice(1, 2000)
     found = locked_plan(tmp_path)
-    assert (found.limits, found.phase(0)) == (b"\1" * pages.LIMITS_SIZE, (50000, 0, 10000))
+    assert (found.limits, found.phase(0)) == (b"\1" * plan_file.LIMITS_SIZE, (50000, 0, 10000))
     assert (found._plan.slice[0], found._plan.slice[1], found.generation) == (1000, 2000, 5)
     for plan in (first, second, found):
         plan.close()

@@ -141,7 +141,7 @@ def test_a_tenant_has_three_processes_until_it_is_removed(alone: Supervisors) ->
     pids = (*pids, watchdog)
     status = alone.status(1)
     assert (len(status.gpus), status.processes, status.listeners, alone.processes(1)) == (1, 0, 0, ())
-    assert not alone.is_lost(1) and alone.limits(1) == SHARE and alone.build(1) == __version__
+    assert alone.lost() == [] and alone.limits(1) == SHARE and alone.build(1) == __version__
     with pytest.raises(OSError, match="tenant 1 is there already"):
         alone.add(1, SHARE, 1)
     alone.remove(1)
@@ -170,7 +170,7 @@ def test_two_tenants_share_no_process_and_no_file(alone: Supervisors) -> None:
     os.kill(alone.pids(1)[1], signal.SIGKILL)
     assert end(pids[:2])
     assert not has_ended(pids[2]) and not has_ended(pids[3])
-    assert alone.is_lost(1) and not alone.is_lost(2)
+    assert alone.lost() == [1]
     alone.refresh(2)
 
 
@@ -223,7 +223,7 @@ def test_other_limits_of_other_gpus_are_not_taken(alone: Supervisors) -> None:
         alone.update(1, both)
     assert raised.value.errno == errno.EBUSY
     alone.refresh(1)
-    assert not alone.is_lost(1)
+    assert alone.lost() == []
     # The next plan that can be taken is.
     assert leftovers.until(lambda: taken(alone, LESS), seconds=20)
 
@@ -268,7 +268,7 @@ def test_with_either_process_the_container_ends(
     os.kill(pids[victim], signal.SIGKILL)
     assert end(container), "every process of it, with pid 1 of its namespace"
     assert end([*pids])
-    assert alone.is_lost(1) and not alone.is_lost(2)
+    assert alone.lost() == [1]
     alone.refresh(2)
 
 
@@ -292,7 +292,7 @@ def test_a_tenant_outlives_its_agent_and_is_found_again(
         assert last.find_again(3) == LESS
         os.kill(pids[0], signal.SIGKILL)
         assert end([*pids, *container]), "a supervisor whose monitor died ends the container"
-        assert last.is_lost(3)
+        assert last.lost() == [3]
     with Supervisors(devices, directory) as none:
         with pytest.raises(ConnectionRefusedError):
             none.find_again(3)
