@@ -1,8 +1,10 @@
 """Starts an installed command, with all modules in one file instead of one file each.
 
 Finding, opening and reading fifty small files takes a fifth of a container's start. ``tools/bundle.py`` puts the
-compiled modules into ``modules.bundle`` beside this file; ``start`` inserts a finder for them before Python's own.
-A bundle that is missing, truncated or of another Python is no error: the same modules are beside it as files.
+compiled modules into ``modules.bundle``; ``start`` inserts a finder for them before Python's own. This module itself is
+in ``boot.code`` (Python's magic number, its compiled code), which the launcher (``tools/launcher``) executes: importing
+it would be 55 system calls. A bundle or boot.code that is missing, truncated or of another Python is no error: the same
+modules are beside it as files.
 
 Layout: eight bytes with the size of the index, the index (marshal: format, Python's magic number for compiled
 files, {module: (place, size, is it a package)}), the modules' compiled code (marshal), one after another. It is as
@@ -18,19 +20,21 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from importlib.machinery import ExtensionFileLoader, ModuleSpec
+    from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
     from importlib.util import MAGIC_NUMBER
     from types import CodeType, ModuleType
     from typing import NoReturn
 else:
     # importlib's own parts, which the interpreter started with; the package around them is a dozen modules.
     from _frozen_importlib import ModuleSpec
-    from _frozen_importlib_external import MAGIC_NUMBER, ExtensionFileLoader
+    from _frozen_importlib_external import EXTENSION_SUFFIXES, MAGIC_NUMBER, ExtensionFileLoader
 
 FORMAT = 1
 NAME = "modules.bundle"
 #: Compiled code that is not Python's: module -> its file, below the directory of the packages.
 EXTENSIONS = {"nvc.linux._raw": "nvc/linux/_raw.abi3.so"}
+#: The interpreter's own extensions that a start needs. Python looks for them by listing each directory of its path.
+INTERPRETERS = ("_json", "resource")
 #: Bytes before the index: its size.
 _HEAD = 8
 #: Enough for the size and the index of all modules; a longer index takes a second read.
@@ -72,11 +76,8 @@ class Finder:
         """See importlib.abc.MetaPathFinder."""
         entry = self._index.get(name)
         if entry is None:
-            file = EXTENSIONS.get(name)
-            if file is None:
-                return None
-            file = f"{self._library}/{file}"
-            return ModuleSpec(name, ExtensionFileLoader(name, file), origin=file)
+            file = f"{self._library}/{EXTENSIONS[name]}" if name in EXTENSIONS else _interpreters(name)
+            return ModuleSpec(name, ExtensionFileLoader(name, file), origin=file) if file else None
         where = f"{self._library}/{name.replace('.', '/')}"
         origin = f"{where}/__init__.py" if entry[2] else f"{where}.py"
         # Typeshed's Loader has the methods of Python 2's protocol too.
@@ -100,6 +101,16 @@ class Finder:
         place, size, _ = self._index[name]
         code: CodeType = marshal.loads(os.pread(self._file, size, self._codes + place))
         return code
+
+
+def _interpreters(name: str) -> str:
+    """The file of one of INTERPRETERS; "" where it is built in, or elsewhere: then Python finds it."""
+    if name in INTERPRETERS and name not in sys.builtin_module_names:
+        for directory in sys.path:
+            file = f"{directory}/{name}{EXTENSION_SUFFIXES[0]}"
+            if directory.endswith("/lib-dynload") and os.path.exists(file):
+                return file
+    return ""
 
 
 def start(library: str, module: str) -> "NoReturn":

@@ -22,12 +22,14 @@ def host_path(root: str, path: str) -> str:
     return path if root == "/" else root.rstrip("/") + path
 
 
-def resolve(root: str, path: str) -> str:
+def resolve(root: str, path: str, known: dict[str, str] | None = None) -> str:
     """``path`` with every link resolved as if ``root`` were "/"; the result is relative to it and starts with "/".
 
+    known: what earlier calls for the same root found, filled by each: link or directory -> the link's text, or "".
     Raises OSError (FileNotFoundError, ELOOP, ENOTDIR, EACCES ...) with the driver path.
     """
     base = "" if root == "/" else root.rstrip("/")
+    known = {} if known is None else known
     done: list[str] = []
     todo = path.split("/")[::-1]
     links = 0
@@ -40,11 +42,17 @@ def resolve(root: str, path: str) -> str:
                 done.pop()
             continue
         done.append(name)
-        try:
-            text = os.readlink(f"{base}/{'/'.join(done)}")
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise OSError(error.errno, os.strerror(error.errno or 0), path) from error
+        place = f"{base}/{'/'.join(done)}"
+        text = known.get(place)
+        if text is None:
+            try:
+                text = os.readlink(place)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise OSError(error.errno, os.strerror(error.errno or 0), path) from error
+                text = ""  # no link has an empty text
+            known[place] = text
+        if not text:
             continue
         links += 1
         if links > LINK_LIMIT:
@@ -54,9 +62,9 @@ def resolve(root: str, path: str) -> str:
     return "/" + "/".join(done)
 
 
-def status(root: str, path: str) -> os.stat_result:
-    """stat of a driver path, links followed below the root. Raises OSError."""
-    return os.stat(path) if root == "/" else os.lstat(host_path(root, resolve(root, path)))
+def status(root: str, path: str, known: dict[str, str] | None = None) -> os.stat_result:
+    """stat of a driver path, links followed below the root. known: as for ``resolve``. Raises OSError."""
+    return os.stat(path) if root == "/" else os.lstat(host_path(root, resolve(root, path, known)))
 
 
 def is_missing(error: OSError) -> bool:
@@ -80,12 +88,13 @@ def read_bytes(path: str, limit: int) -> bytes:
     """The content of a regular file. Raises OSError; EFBIG when it is longer than ``limit`` bytes."""
     descriptor = open_file(path)
     try:
-        parts, size = [], 0
-        # A file of /proc says size 0 and gives a page a time. Asking for much more than 64 KiB at once costs more than
-        # the reading: the buffer then comes from mmap and goes back.
-        while part := os.read(descriptor, min(limit + 1 - size, 1 << 16)):
+        parts, size, chunk = [], 0, 1 << 12
+        # A file of /proc says size 0 and gives a page a time; most have less. Memory for what is asked for comes from
+        # the kernel and goes back to it: a page fault for each page, and above 64 KiB more than the reading costs.
+        while part := os.read(descriptor, min(limit + 1 - size, chunk)):
             parts.append(part)
             size += len(part)
+            chunk = 1 << 16
             if size > limit:
                 raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
         return b"".join(parts)

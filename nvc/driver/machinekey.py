@@ -62,18 +62,23 @@ def view_key(options: DriverOptions, environ: Mapping[str, str]) -> dict[str, An
 
 def identities(root: str, paths: Iterable[str]) -> dict[str, str]:
     """``identity`` of each path."""
-    return {path: identity(root, path) for path in paths}
+    known: dict[str, str] = {}
+    return {path: identity(root, path, known) for path in paths}
 
 
 def watched_identities(host: Host, paths: Iterable[str]) -> dict[str, str]:
     """``identity`` of each path, of nodes below the root of nodes."""
-    return {path: identity(host.nodes if path.startswith("/dev/") else host.root, path) for path in paths}
+    known: dict[str, str] = {}
+    return {path: identity(host.nodes if path.startswith("/dev/") else host.root, path, known) for path in paths}
 
 
-def identity(root: str, path: str) -> str:
-    """A text that changes when the file, directory, node or socket at a driver path does, or comes or goes."""
+def identity(root: str, path: str, known: dict[str, str] | None = None) -> str:
+    """A text that changes when the file, directory, node or socket at a driver path does, or comes or goes.
+
+    known: see ``nvc.driver.locate.resolve``.
+    """
     try:
-        found = status(root, path)
+        found = status(root, path, known)
     except OSError as error:
         return f"errno {error.errno}"
     if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode):

@@ -1,4 +1,5 @@
-"""Paths and numbers of the driver below /proc and /dev that several modules use. Light: imported on a cache hit."""
+"""Paths and numbers of the driver below /proc and /dev that several modules use. Light: imported on a cache hit, which
+needs no parser."""
 
 from __future__ import annotations
 
@@ -7,7 +8,6 @@ import stat
 
 from nvc.base.errors import DetectionError, reason
 from nvc.driver.locate import host_path, read_text, resolve, status
-from nvc.formats.procfs import char_majors
 from nvc.model import DXG_NODE, NVIDIA_MAJOR, TEGRA, WSL, DeviceNode
 
 TYPE_CHECKING = False
@@ -88,6 +88,8 @@ def imex_path(channel: int) -> str:
 
 def read_majors(system: str) -> dict[str, int]:
     """Name -> major of the character devices that the kernel has. Raises DetectionError."""
+    from nvc.formats.procfs import char_majors
+
     path = host_path(system, "/proc/devices")
     try:
         return char_majors(read_text(path))

@@ -92,18 +92,27 @@ def attach(tree: Tree, target: Fd, undo: Undo) -> None:
     ``tree`` names the attached mount afterwards, and undo unmounts exactly that one, whatever is at the path then.
     Raises SyscallError: ENOTDIR for different kinds, EINVAL when ``target`` was opened in another mount namespace.
     """
-    if stat.S_ISDIR(tree.stat().st_mode) != stat.S_ISDIR(target.stat().st_mode):
-        # move_mount(2) fails with EINVAL for this too, the same as for a target of another namespace.
-        raise SyscallError(errno.ENOTDIR, "move_mount", tree, target)
     if tree.legacy is not None:
+        _require_same_kind(tree, target)
         mounted = mounts_legacy.attach(tree, target)
         undo.push_urgent(unmount, mounted)
         return
-    syscalls.move_mount(tree, target)
+    try:
+        syscalls.move_mount(tree, target)
+    except SyscallError as error:
+        if error.errno == errno.EINVAL:
+            _require_same_kind(tree, target)
+        raise
     undo.push_urgent(unmount, tree.duplicate())
     # Attached below a shared mount, the tree became shared too (attach_recursive_mnt() in kernel/fs/namespace.c):
     # later mounts on it must not propagate.
     syscalls.mount_setattr(tree, 0, propagation=const.MS_PRIVATE)
+
+
+def _require_same_kind(tree: Tree, target: Fd) -> None:
+    """move_mount(2) fails with EINVAL for this too, the same as for a target of another namespace."""
+    if stat.S_ISDIR(tree.stat().st_mode) != stat.S_ISDIR(target.stat().st_mode):
+        raise SyscallError(errno.ENOTDIR, "move_mount", tree, target)
 
 
 def unmount(mounted: Fd) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from nvc.base.errors import InputError, reason
+from nvc.driver.locate import open_file
 from nvc.model import Host
 
 #: The description that the simulated NVML reads; its presence makes a directory a simulated machine
@@ -25,8 +26,11 @@ def host(directory: str) -> Host:
     """
     path = os.path.join(directory, MACHINE_FILE)
     try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            head = file.read(4096)
+        descriptor = open_file(path)
+        try:
+            head = os.read(descriptor, 4096).decode("ascii", "replace")
+        finally:
+            os.close(descriptor)
     except (FileNotFoundError, NotADirectoryError) as error:
         why = "is not a simulated machine" if os.path.isdir(directory) else "is not a directory"
         raise InputError(f"{directory} {why}", hint=_HINT) from error

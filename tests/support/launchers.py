@@ -101,12 +101,12 @@ def install(prefix: Path) -> Commands:
         elif client is not None and module in CLIENT_MODULES:
             shutil.copy2(client, launcher)
             launcher = library / "bin" / name
-            own = f"sys.argv[0] = {str(directory) + '/'!r} + sys.argv[0].rpartition('/')[2]\n"
-        launcher.write_text(
-            f"#!{interpreter()} -IS\nimport sys\n{own}"
-            f"sys.path = [{str(library)!r}, *sys.path, {str(library / 'deps')!r}]\n"
-            f"from nvc.base.boot import start\nstart({str(library)!r}, {module!r})\n"
-        )
+            own = f"sys.argv[0] = {str(directory) + '/'!r} + sys.argv[0].rpartition('/')[2]; "
+        text = (CHECKOUT / "tools/launcher").read_text()
+        values = {"PYTHON": interpreter(), "OWN": own, "LIBRARY": repr(str(library)), "SITE": "", "MODULE": module}
+        for word, value in values.items():
+            text = text.replace(f"@{word}@", value)
+        launcher.write_text(text)
         launcher.chmod(0o755)
     return Commands(directory)
 

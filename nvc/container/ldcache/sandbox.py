@@ -15,7 +15,7 @@ import struct
 import sys
 
 from nvc.base.budgets import LDCONFIG
-from nvc.linux import const, memory, mounts_legacy, process, procfd, rights, seccomp, syscalls
+from nvc.linux import const, mounts_legacy, process, procfd, rights, seccomp, syscalls
 from nvc.linux.fd import Fd
 from nvc.linux.syscalls import SyscallError
 
@@ -101,7 +101,7 @@ class Sandbox:
         self._tree: Fd | None = None
         self._ground: Fd | None = None
         self._covers: list[tuple[str, Fd]] = []
-        self._memory: list[tuple[int, int, str, str]] = []
+        self._ranges = b""
         self._may_set_groups = False
 
     def leave_other_end(self) -> None:
@@ -180,11 +180,14 @@ class Sandbox:
 
     def _look(self) -> None:
         """What ``_stand_by`` asks /proc, while there is one."""
+        from nvc.linux import memory
+
         self._may_set_groups = _setgroups_allowed()
         try:
-            self._memory = memory.mappings()
+            found = memory.mappings()
         except OSError:
-            pass  # then it keeps it
+            return  # then it keeps its memory
+        self._ranges = b"".join(_RANGE.pack(one[0], one[1]) for one in found if not one[3].startswith(memory.SKIPPED))
 
     def _stand_by(self) -> None:
         """Wait, and go on, without this process's memory, so that no caller waits later for its release.
@@ -192,12 +195,11 @@ class Sandbox:
         Returns, and nothing has been done, where that cannot be.
         """
         assert self._ground is not None
-        ranges = [_RANGE.pack(one[0], one[1]) for one in self._memory if not one[3].startswith(memory.SKIPPED)]
         descriptors = (self.end.fileno(), self.report, self.program.fileno(), self._ground.fileno())
         covers = [cover.fileno() for _, cover in self._covers]
         limits = [number for limit in _LIMITS for number in limit]
         orders = _ORDERS.pack(*descriptors, *covers, self._may_set_groups, rights.mask(_KEPT), *limits)
-        syscalls.standby(orders, seccomp.filter_of(seccomp.LDCONFIG), b"".join(ranges))
+        syscalls.standby(orders, seccomp.filter_of(seccomp.LDCONFIG), self._ranges)
 
     def _wait(self) -> None:
         received = self.end.receive()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -93,14 +94,61 @@ def test_error_names_the_line_of_the_source(prefix: Path) -> None:
     assert any(f'{path}", line {number}, in loads' in done.stderr for number in numbers), done.stderr
 
 
-def test_asserts_and_docstrings_are_kept(prefix: Path) -> None:
-    """click shows docstrings: tests/packaging/test_install.py compares the help of every command with the source's."""
+def test_asserts_are_kept_and_the_docstrings_that_click_shows(prefix: Path) -> None:
+    """tests/packaging/test_install.py compares the help of every command with the source's."""
     script = (
         "import dis, io\nout = io.StringIO()\ncode = finder.get_code('nvc.base.verbs')\n"
-        "dis.dis(code, file=out)\nprint('ASSERTION' in out.getvalue(), 'whole surface' in out.getvalue())"
+        "dis.dis(code, file=out)\nprint('ASSERTION' in out.getvalue(), 'whole surface' in out.getvalue())\n"
+        "from nvc.cli.compat import configure\nprint(configure.__doc__ is not None)"
     )
 
-    assert in_bundle(prefix, script).stdout.split() == ["True", "True"]
+    assert in_bundle(prefix, script).stdout.split() == ["True", "False", "True"]
+
+
+def opened(prefix: Path) -> list[str]:
+    """The files that ``nvc-py --version`` opens."""
+    command = ["strace", "-f", "-qq", "-e", "trace=open,openat", prefix / "bin/nvc-py", "-V"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return [line.split('"')[1] for line in done.stderr.splitlines() if '"' in line]
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+def test_a_start_looks_for_no_module_of_ours(prefix: Path) -> None:
+    library = f"{prefix}/lib/nvc-py"
+    files = [path for path in opened(prefix) if path.startswith(f"{library}/") and "/bin/" not in path]
+    assert files == [f"{library}/nvc/boot.code", f"{library}/nvc/modules.bundle"]
+
+
+def without_code(code: Path) -> None:
+    code.unlink()
+
+
+def of_another_interpreter(code: Path) -> None:
+    code.write_bytes(b"\x01\x02\r\n" + code.read_bytes()[4:])
+
+
+def cut_code(code: Path) -> None:
+    os.truncate(code, 50)
+
+
+@pytest.mark.parametrize("spoil", [without_code, of_another_interpreter, cut_code])
+def test_without_a_fitting_boot_code_the_module_is_imported(prefix: Path, spoil: Callable[[Path], object]) -> None:
+    spoil(prefix / "lib/nvc-py/nvc/boot.code")
+
+    done = subprocess.run([prefix / "bin/nvc-py", "--version"], capture_output=True, text=True, timeout=20)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "version" in done.stdout
+
+
+def test_the_interpreters_own_extensions_are_found_as_python_finds_them(prefix: Path) -> None:
+    script = (
+        "import _json, struct, resource\nprint(_json.__spec__.origin, resource.__spec__.origin, struct.calcsize('Q'))"
+    )
+    plain = subprocess.run([sys.executable, "-ISc", script], capture_output=True, text=True, check=True, timeout=20)
+
+    assert in_bundle(prefix, script).stdout == plain.stdout
 
 
 def test_extension_is_loaded_where_it_was_built(prefix: Path) -> None:
