@@ -14,9 +14,12 @@ USERLAND ?= $(HOME)/.cache/nvc-py/trixie
 USERLAND_SID ?= $(HOME)/.cache/nvc-py/sid
 MEASURED ?=
 KUBELET := build/kube/kubelet.binpb
+# Programs of Kubernetes, built by test-kubernetes when they are not there.
+KUBERNETES ?= $(HOME)/.cache/nvc-py/kubernetes
+KUBERNETES_VERSION ?= 1.36.3
 comma := ,
 
-.PHONY: all help demo test test-engines check fmt build install uninstall bench bench-scale clean bootstrap bootstrap-venv bootstrap-runtimes native test-gpu test-sanitize soak fuzz soak-sequences wheel deb man
+.PHONY: all help demo test test-engines check fmt build install uninstall bench bench-scale clean bootstrap bootstrap-venv bootstrap-runtimes native test-gpu test-sanitize soak fuzz soak-sequences wheel deb man test-kubernetes
 
 all: build
 
@@ -31,7 +34,7 @@ demo: bootstrap-runtimes native
 test: bootstrap native
 	@$(MAKE) -s -q -C native tests PYTHON='$(PYTHON)' 2>/dev/null || echo "building the native tests (native/test, half a minute)" >&2
 	@$(MAKE) -s -C native tests PYTHON='$(PYTHON)'
-	NVC_MUST_RUN=$$(test "$$(id -u)" = 0 && echo root,system) $(VENV)/pytest -n $(JOBS) $(PYTEST_FLAGS) --ignore=tests/engines tests
+	NVC_MUST_RUN=$$(test "$$(id -u)" = 0 && echo root,system) $(VENV)/pytest -n $(JOBS) $(PYTEST_FLAGS) --ignore=tests/engines --ignore=tests/kubernetes tests
 
 ## soak-sequences random sequences of hostile calls on the simulated manager: SEQUENCES= of them (default 10000), from SEED= on
 soak-sequences: bootstrap native
@@ -59,6 +62,15 @@ test-engines: bootstrap native
 	NVC_TEST_PREFIX="$$prefix" NVC_USERLAND='$(USERLAND)' NVC_USERLAND_SID='$(USERLAND_SID)' \
 	NVC_MUST_RUN=root,system,engines$(if $(USERLAND),$(comma)userland)$(if $(USERLAND_SID),$(comma)userland-sid) \
 	$(VENV)/pytest -n $(JOBS) --dist loadfile $(PYTEST_FLAGS) $(if $(MEASURED),--measured=$(MEASURED)) tests/engines
+
+## test-kubernetes a real control plane, kubelet and containerd with simulated GPUs (as root; needs Go, and half an hour the first time).
+##                KUBERNETES= where the programs are built, KUBERNETES_VERSION= which; PYTEST_FLAGS= selects tests
+test-kubernetes: bootstrap native
+	@tools/kubernetes/build '$(KUBERNETES)' '$(KUBERNETES_VERSION)'
+	@tools/bootstrap '$(PYTHON)' kubernetes
+	NVC_KUBERNETES='$(KUBERNETES)/$(KUBERNETES_VERSION)' NVC_MUST_RUN=root \
+	unshare --mount --net --pid --fork --kill-child --mount-proc --propagation private \
+	sh -eu tests/support/programs/enter_kubernetes.sh $(VENV)/python -m pytest $(PYTEST_FLAGS) tests/kubernetes
 
 ## check          format, lint, types, import contracts, C warnings; changes nothing
 check: bootstrap-venv

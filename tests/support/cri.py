@@ -250,8 +250,8 @@ class CriContainerd(Containerd):
         return {"PATH": f"{path}:{usual}" if path else usual, leftovers.VARIABLE: self.token, **self.env}
 
 
-def write_image(rootfs: Path, archive: Path, env: Sequence[str]) -> None:
-    """An image of one layer in the form of ``docker save``, with the name IMAGE: CRI wants an entrypoint in a pod's."""
+def write_image(rootfs: Path, archive: Path, env: Sequence[str], *, name: str = IMAGE) -> None:
+    """An image of one layer in the form of ``docker save``: CRI wants an entrypoint in a pod's."""
     layer = archive.with_suffix(".layer")
     with tarfile.open(layer, "w") as tar:
         tar.add(rootfs, arcname=".")
@@ -261,7 +261,7 @@ def write_image(rootfs: Path, archive: Path, env: Sequence[str]) -> None:
         "config": {"Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin", *env], "Entrypoint": ["/bin/sleep", "100000"]},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{sha256(layer.read_bytes()).hexdigest()}"]},
     }
-    manifest = [{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]
+    manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
     with tarfile.open(archive, "w") as tar:
         for name, data in (("config.json", config), ("manifest.json", manifest)):
             content = json.dumps(data).encode()

@@ -50,7 +50,7 @@ class Daemon:
     log: Path
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
-    def start(self, ready: Ready) -> None:
+    def start(self, ready: Ready, *, seconds: float = START_SECONDS) -> None:
         """Start it and wait until it answers. Raises NotReady; then nothing of it runs."""
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -61,7 +61,7 @@ class Daemon:
                 env=dict(self.env),
                 start_new_session=True,
             )
-        end = time.monotonic() + START_SECONDS
+        end = time.monotonic() + seconds
         while time.monotonic() < end and self.process.poll() is None:
             if ready():
                 return

@@ -1,0 +1,217 @@
+"""A node of the bed's cluster: containerd, kubelet, our agent and driver, with the GPUs of a simulated machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from nvc.kube.names import CDI_DIRECTORY, DRIVER
+from tests.support import cgroupview, daemons, leftovers
+from tests.support.bed import Bed
+from tests.support.cluster import Cluster, Object
+from tests.support.containerd import IMAGE
+from tests.support.cri import write_image
+from tests.support.daemons import Daemon
+from tests.support.runtimes import Result, execute
+
+NAME = "node-1"
+ADDRESS = "10.99.0.1"
+_CONTAINERD = """\
+version = 3
+root = "/var/lib/containerd"
+state = "/run/containerd"
+disabled_plugins = [
+  "io.containerd.internal.v1.restart", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs",
+  "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.blockfile", "io.containerd.nri.v1.nri",
+]
+
+[grpc]
+  address = "/run/containerd/containerd.sock"
+
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+  sandbox = "{image}"
+
+[plugins.'io.containerd.cri.v1.runtime']
+  cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi", "{cdi}"]
+  # Root may not lower oom_score_adj on every machine.
+  restrict_oom_score_adj = true
+
+  [plugins.'io.containerd.cri.v1.runtime'.cni]
+    bin_dirs = ["{cni}"]
+    conf_dir = "/etc/cni/net.d"
+"""
+_NETWORK = {
+    "cniVersion": "1.0.0",
+    "name": "bed",
+    "plugins": [{"type": "ptp", "ipMasq": False, "ipam": {"type": "host-local", "subnet": "10.97.0.0/16"}}],
+}
+_KUBELET = {
+    "apiVersion": "kubelet.config.k8s.io/v1beta1",
+    "kind": "KubeletConfiguration",
+    "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+    "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
+    "authorization": {"mode": "AlwaysAllow"},
+    # A hybrid cgroup tree without systemd.
+    "cgroupDriver": "cgroupfs",
+    "cgroupsPerQOS": False,
+    "enforceNodeAllocatable": [],
+    "failCgroupV1": False,
+    "failSwapOn": False,
+    "localStorageCapacityIsolation": False,
+    "makeIPTablesUtilChains": False,
+    "maxOpenFiles": 10000,
+    "maxPods": 500,
+    "resolvConf": "",
+    "registerNode": True,
+    "serializeImagePulls": True,
+    "imageGCHighThresholdPercent": 100,
+    "evictionHard": {"memory.available": "0%", "nodefs.available": "0%", "imagefs.available": "0%"},
+    # What an administrator waits for between two looks at a pod is not what these tests are about.
+    "syncFrequency": "10s",
+    "nodeStatusUpdateFrequency": "5s",
+}
+
+
+class Node:
+    """One node with the bed's commands. Paths are the product's defaults: the machine is the bed's own."""
+
+    def __init__(self, cluster: Cluster, bed: Bed, machine: str) -> None:
+        self.cluster, self.bed = cluster, bed
+        self.machine = bed.machine(machine)
+        self.place = bed.directory("node")
+        self.env = {**cluster.env, **bed.env, "NVC_SIM": str(self.machine)}
+        self.daemons: dict[str, Daemon] = {}
+
+    def start(self) -> None:
+        """containerd, agent and kubelet. Raises daemons.NotReady."""
+        self.start_containerd()
+        self.import_image(self.bed.base)
+        self.start_agent()
+        self.start_kubelet()
+
+    def start_containerd(self) -> None:
+        """With the configuration that our command makes of it: a runtime ``nvc`` beside runc, and CDI."""
+        config = Path("/etc/containerd/config.toml")
+        config.parent.mkdir(exist_ok=True)
+        for directory in ("/etc/cdi", CDI_DIRECTORY, "/etc/cni/net.d"):
+            Path(directory).mkdir(parents=True, exist_ok=True)
+        cni = self.cluster.node_programs / "debian/usr/lib/cni"
+        config.write_text(_CONTAINERD.format(image=IMAGE, cdi=CDI_DIRECTORY, cni=cni))
+        Path("/etc/cni/net.d/10-bed.conflist").write_text(json.dumps(_NETWORK))
+        words = ("runtime", "configure", "--runtime=containerd", "--runtime-name=nvc", "--cdi", f"--config={config}")
+        self.bed.call(self.bed.commands.nvc, *words, check=True)
+        # As an administrator may have it: what a pod says in annotations reaches the runtime.
+        own, passed = "runtimes.nvc]\n", 'pod_annotations = ["*"]\ncontainer_annotations = ["*"]\n'
+        config.write_text(config.read_text().replace(own, own + passed))
+        self.run("containerd", ["containerd", "--config", str(config)], lambda: self.ctr("version").code == 0)
+
+    def ctr(self, *words: str) -> Result:
+        """containerd's client, in kubelet's namespace of it."""
+        command = [str(self.cluster.node_programs / "ctr"), "-n", "k8s.io", *words]
+        return execute(command, env=self.env)
+
+    def import_image(self, rootfs: Path, name: str = IMAGE, env: Sequence[str] = ()) -> None:
+        """An image of one layer. Raises AssertionError."""
+        archive = self.place / "image.tar"
+        write_image(rootfs, archive, [f"{leftovers.VARIABLE}={self.bed.token}", *env], name=name)
+        done = self.ctr("images", "import", str(archive))
+        archive.unlink()
+        assert done.code == 0, done.text
+
+    def start_agent(self) -> None:
+        """Raises daemons.NotReady."""
+        words = [self.bed.commands.nvc, "--sim", str(self.machine), "agent"]
+        self.run("agent", words, lambda: self.share("ls").code == 0)
+
+    def share(self, *words: str) -> Result:
+        """``nvc-py share``."""
+        return self.bed.call(self.bed.commands.nvc, "--sim", str(self.machine), "share", *words)
+
+    @contextlib.contextmanager
+    def rules(self, text: str) -> Iterator[None]:
+        """The node's config.toml for a while; the agent reads it again."""
+        path = Path("/etc/nvc/config.toml")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        self._reload()
+        try:
+            yield
+        finally:
+            path.unlink()
+            self._reload()
+
+    def _reload(self) -> None:
+        process = self.daemons["agent"].process
+        assert process is not None
+        process.send_signal(signal.SIGHUP)
+
+    def start_kubelet(self) -> None:
+        """Raises daemons.NotReady when the node is not ready in time."""
+        for directory in {cgroupview.ROOT, *cgroupview.ROOT.glob("*/")}:
+            if directory.is_mount() and (directory / "cgroup.procs").exists():
+                (directory / self.bed.token).mkdir(exist_ok=True)
+                _inherit(directory, directory / self.bed.token)
+        # kubelet's own sockets are below it, and a kernel takes 107 bytes.
+        gates = {"KubeletInUserNamespace": True, **dict.fromkeys(_gates(self.cluster.gates), True)}
+        config = {**_KUBELET, "cgroupRoot": f"/{self.bed.token}", "featureGates": gates}
+        (self.place / "kubelet.json").write_text(json.dumps(config))
+        words = [
+            str(self.cluster.programs / "kubelet"),
+            f"--config={self.place}/kubelet.json",
+            f"--kubeconfig={self.cluster.configs[f'kubelet-{NAME}']}",
+            f"--hostname-override={NAME}",
+            f"--node-ip={ADDRESS}",
+        ]
+        self.run("kubelet", words, self.is_ready)
+
+    def is_ready(self) -> bool:
+        """Whether the API server says so, of a kubelet that reported since its start."""
+        node = self.cluster.admin.find(f"/api/v1/nodes/{NAME}")
+        if node is None:
+            return False
+        conditions = {one["type"]: one["status"] for one in node["status"].get("conditions", [])}
+        return conditions.get("Ready") == "True"
+
+    def start_driver(
+        self, *, instance: str = "driver", config: Path | None = None, options: Sequence[str] = ()
+    ) -> None:
+        """``nvc-py kube driver``; ready when kubelet knows it and its slices are published. Raises daemons.NotReady."""
+        words = [
+            *(self.bed.commands.nvc, "--sim", str(self.machine), "kube", "driver", "--node", NAME),
+            *("--kubeconfig", str(config or self.cluster.configs["admin"]), *options),
+        ]
+        self.run(instance, words, lambda: bool(self.slices()))
+
+    def slices(self) -> list[Object]:
+        """The node's ResourceSlices."""
+        found = self.cluster.admin.items("/apis/resource.k8s.io/v1/resourceslices")
+        return [one for one in found if one["spec"]["driver"] == DRIVER and one["spec"].get("nodeName") == NAME]
+
+    def run(self, name: str, words: Sequence[str], ready: daemons.Ready) -> None:
+        """Start a program, again where it was stopped. Raises daemons.NotReady."""
+        self.daemons[name] = Daemon(name, words, self.env, self.place / f"{name}.log")
+        self.daemons[name].start(ready, seconds=60.0)
+
+    def stop(self, *names: str) -> None:
+        """End these programs; without names, all of them in the other order."""
+        for name in names or tuple(reversed(self.daemons)):
+            self.daemons[name].stop()
+
+    def log(self, name: str, lines: int = 30) -> str:
+        """The end of a program's log."""
+        text = (self.place / f"{name}.log").read_text(errors="replace")
+        return "\n".join(text.splitlines()[-lines:])
+
+
+def _gates(text: str) -> list[str]:
+    return [word.partition("=")[0] for word in text.split(",") if word]
+
+
+def _inherit(parent: Path, child: Path) -> None:
+    """cgroup v1's cpusets are empty at first, and then no process can go there."""
+    for name in ("cpuset.cpus", "cpuset.mems"):
+        if (child / name).exists():
+            (child / name).write_text((parent / name).read_text())
