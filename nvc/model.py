@@ -145,7 +145,10 @@ class Nvcap(Record):
 
 
 class MigDevice(Record):
-    """A MIG device: compute instance ``ci`` of GPU instance ``gi``. index: enumeration index on its GPU."""
+    """A MIG device: compute instance ``ci`` of GPU instance ``gi``. index: enumeration index on its GPU.
+
+    profile: "1g.10gb"; "" where NVML does not say.
+    """
 
     index: int
     uuid: str
@@ -153,6 +156,7 @@ class MigDevice(Record):
     ci: int
     gi_access: Nvcap
     ci_access: Nvcap
+    profile: str = ""
 
 
 class Gpu(Record):

@@ -5,7 +5,25 @@ Modules of ``nvc.kube`` that need grpc or the Kubernetes client are imported by 
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING
+
 import click
+
+from nvc.base.errors import DeviceError, InputError, PrivilegeError, UsageError, reason
+from nvc.cli.settings import Settings
+from nvc.kube.names import CDI_DIRECTORY, KUBELET_DIRECTORY
+from nvc.kube.plugin_config import GPU, MIG_STRATEGIES, PluginConfig, equal, parse
+
+if TYPE_CHECKING:
+    from nvc.cdi.gather import Surroundings
+    from nvc.kube.plugin_devices import Resource
+    from nvc.model import Host, Inventory
+
+#: Bytes of a plugin's configuration. A ConfigMap has no more than a mebibyte.
+_CONFIG_LIMIT = 1 << 20
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -14,3 +32,147 @@ def kube() -> None:
 
     These commands need Python's grpcio, protobuf and kubernetes (the extra `kube` of the package).
     """
+
+
+@kube.command("device-plugin")
+@click.option("--config", metavar="FILE", help="Configuration of NVIDIA's device plugin, version v1.")
+@click.option("--replicas", type=int, metavar="N", help="Give every GPU in N equal shares.")
+@click.option("--resource", metavar="NAME", help=f"What the shares of --replicas are called.  [default: {GPU}]")
+@click.option("--mig-strategy", type=click.Choice(MIG_STRATEGIES), help="How MIG devices are offered.  [default: none]")
+@click.option("--kubelet", default=KUBELET_DIRECTORY, show_default=True, metavar="DIR", help="The kubelet's directory.")
+@click.option("--cdi-dir", default=CDI_DIRECTORY, show_default=True, metavar="DIR", help="Where CDI specs are written.")
+@click.option(
+    "--hook", metavar="FILE", help="The program that CDI hooks start.  [default: nvc-cdi-hook beside this one]"
+)
+@click.option("--dry-run", is_flag=True, help="Print what pods would get, and change nothing.")
+@click.pass_obj
+def device_plugin(
+    settings: Settings | None,
+    config: str | None,
+    replicas: int | None,
+    resource: str | None,
+    mig_strategy: str | None,
+    kubelet: str,
+    cdi_dir: str,
+    hook: str | None,
+    dry_run: bool,
+) -> None:
+    """Offer GPUs, and equal shares of them, to a kubelet without DRA, until SIGTERM.
+
+    Pods ask with `limits: {nvidia.com/gpu: 1}`. Of N shares of a GPU each has its memory divided by N and the same
+    weight, which the guard holds whatever the pod says. The configuration file of NVIDIA's plugin is taken as it is;
+    docs/user/kubernetes/device-plugin.md has its keys. Amounts (memory: 10Gi) need DRA.
+
+    The container engine must look for CDI specs in --cdi-dir, and start containers with nvc-runtime.
+
+    \b
+        nvc-py kube device-plugin --replicas 4 --dry-run
+        nvc-py kube device-plugin --config /etc/nvc/device-plugin.yaml
+    """
+    chosen = _plugin_config(config, replicas, resource, mig_strategy)
+    general = settings or Settings()
+    if chosen.driver_root.rstrip("/") != general.root.rstrip("/") and not general.sim:
+        raise InputError(
+            f"flags.nvidiaDriverRoot is {chosen.driver_root}, and the driver is looked for below {general.root}",
+            hint=f"nvc-py --root={chosen.driver_root} kube device-plugin ...",
+        )
+    if not dry_run and os.geteuid() != 0:
+        raise PrivilegeError("the device plugin is root's", hint="sudo, or --dry-run to see what pods would get")
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    found = _machine(general, stop, wait=chosen.wait and not dry_run)
+    if found is None:
+        return
+    host, inventory, around = found
+    from nvc.kube import plugin_cdi
+    from nvc.kube.plugin_devices import resources
+
+    offered, notes = resources(inventory.gpus, chosen)
+    for line in (*chosen.notes, *notes):
+        click.echo(f"note: {line}", err=True)
+    if dry_run:
+        _show(offered, inventory)
+        return
+    specs = plugin_cdi.specs(offered, inventory, around, host, hook or _hook(), only_one=chosen.only_one)
+    plugin_cdi.write(specs, cdi_dir)
+    _serve(offered, chosen, host, inventory, kubelet, stop)
+
+
+def _plugin_config(
+    config: str | None, replicas: int | None, resource: str | None, mig_strategy: str | None
+) -> PluginConfig:
+    """Raises UsageError, InputError."""
+    if config is None:
+        return equal(1 if replicas is None else replicas, resource or GPU, mig_strategy or MIG_STRATEGIES[0])
+    if replicas is not None or resource is not None:
+        raise UsageError("--config says what is shared", hint="leave --replicas and --resource away")
+    try:
+        with open(config, "rb") as file:
+            data = file.read(_CONFIG_LIMIT + 1)
+    except OSError as error:
+        raise InputError(f"{config}: {reason(error)}", hint="--config names a file") from error
+    if len(data) > _CONFIG_LIMIT:
+        raise InputError(f"{config}: more than {_CONFIG_LIMIT >> 20} MiB")
+    found = parse(data, config)
+    return found.replace(mig_strategy=mig_strategy) if mig_strategy else found
+
+
+def _machine(settings: Settings, stop: threading.Event, *, wait: bool) -> tuple[Host, Inventory, Surroundings] | None:
+    """What there is, before anything has threads: this forks. None where the program was told to end meanwhile.
+
+    Raises DeviceError where there is no GPU; wait: looks again until there is one.
+    """
+    from nvc.base.log import open_log
+    from nvc.cdi.gather import gather
+    from nvc.inject import api
+
+    while True:
+        with settings.replace(cache=False).open(api, open_log(settings.debug)) as context:
+            inventory = context.inventory()
+            if inventory.gpus:
+                return context.host, inventory, gather(context.host, inventory)
+        if not wait:
+            raise DeviceError("this machine has no GPU", hint="`nvc-py doctor --only driver` says why none is seen")
+        if stop.wait(30):
+            return None
+
+
+def _hook() -> str:
+    from nvc.cli.cdi import find_hook
+
+    return find_hook()
+
+
+def _show(offered: tuple[Resource, ...], inventory: Inventory) -> None:
+    from nvc.kube.plugin_devices import share
+
+    gpus = {gpu.uuid: gpu for gpu in inventory.gpus}
+    for resource in offered:
+        click.echo(f"{resource.name}: {len(resource.ids())}")
+        for device in resource.devices:
+            kind = f"MIG {device.profile}" if device.profile else gpus[device.gpu].model
+            held = share(gpus[device.gpu], 1, resource.replicas).partition(":")[2] if resource.replicas > 1 else "whole"
+            click.echo(f"    {device.index:<6}{kind:<28}{resource.replicas} x {held}")
+
+
+def _serve(
+    offered: tuple[Resource, ...],
+    config: PluginConfig,
+    host: Host,
+    inventory: Inventory,
+    kubelet: str,
+    stop: threading.Event,
+) -> None:
+    from nvc.agent.journal import Journal
+    from nvc.kube import places
+    from nvc.kube.health import Health
+    from nvc.kube.plugin import Plugin, Service
+
+    journal = Journal()
+    where = places.find(host, inventory.gpus)
+    with Health(host, inventory.gpus) as health:
+        if health.problem:
+            journal.write("warning", message=health.problem, hint="run it as root, with /dev/kmsg of the host")
+        services = [Service(resource, config, where) for resource in offered]
+        Plugin(services, kubelet, health.look, journal.write).run(stop)

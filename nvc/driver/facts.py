@@ -19,12 +19,13 @@ class GpuRequest(Record):
 
 
 class NvmlMig(Record):
-    """A MIG device: compute instance ``ci`` of GPU instance ``gi``. index: NVML's, on its GPU."""
+    """A MIG device: compute instance ``ci`` of GPU instance ``gi``. index: NVML's, on its GPU. name: NVML's."""
 
     index: int
     gi: int
     ci: int
     uuid: str
+    name: str = ""
 
 
 class NvmlGpu(Record):

@@ -61,9 +61,9 @@ def find_gpus(host: Host, facts: Sequence[NvmlGpu], nvcaps: Nvcaps) -> tuple[lis
 
 def _mig_device(fact: NvmlMig, directory: str, nvcaps: Nvcaps) -> MigDevice:
     instance = f"{directory}/gi{fact.gi}"
-    return MigDevice(
-        fact.index, fact.uuid, fact.gi, fact.ci, nvcaps.access(instance), nvcaps.access(f"{instance}/ci{fact.ci}")
-    )
+    access = nvcaps.access(instance), nvcaps.access(f"{instance}/ci{fact.ci}")
+    # NVML's name is that of the GPU, " MIG " and the profile.
+    return MigDevice(fact.index, fact.uuid, fact.gi, fact.ci, *access, profile=fact.name.partition(" MIG ")[2])
 
 
 def _directories(root: str) -> tuple[dict[tuple[int, int, int], str], list[str]]:

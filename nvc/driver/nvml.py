@@ -175,6 +175,7 @@ class Nvml:
                     gi=nvml.nvmlDeviceGetGpuInstanceId(handle),
                     ci=nvml.nvmlDeviceGetComputeInstanceId(handle),
                     uuid=nvml.nvmlDeviceGetUUID(handle),
+                    name=self._unless_absent("", nvml.nvmlDeviceGetName, handle),
                 )
             )
         return tuple(found)

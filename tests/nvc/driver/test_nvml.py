@@ -43,7 +43,7 @@ class Binding:
             "nvmlDeviceGetCudaComputeCapability": (8, 0),
             "nvmlDeviceGetMigMode": [1, 1],
             "nvmlDeviceGetMinorNumber": 4,
-            "nvmlDeviceGetName": "NVIDIA A100",
+            "nvmlDeviceGetName": lambda handle: "NVIDIA A100" + (" MIG 1g.10gb" if handle[0] == "mig" else ""),
             "nvmlDeviceGetBrand": 14,
             "nvmlDeviceGetUUID": lambda handle: f"{handle[0]}-uuid-{handle[1]}",
             "nvmlDeviceGetMaxMigDeviceCount": 7,
@@ -87,7 +87,8 @@ def first_migs(count: int, then: str) -> Any:
 def test_mig_devices_are_listed_until_the_first_that_is_not_there() -> None:
     gpu = nvml(nvmlDeviceGetMigDeviceHandleByIndex=first_migs(2, "NVML_ERROR_NOT_FOUND")).gpu(1)
     assert gpu.mig_capable and gpu.mig_enabled
-    assert (NvmlMig(0, 10, 0, "mig-uuid-0"), NvmlMig(1, 11, 0, "mig-uuid-1")) == gpu.migs
+    name = "NVIDIA A100 MIG 1g.10gb"
+    assert (NvmlMig(0, 10, 0, "mig-uuid-0", name), NvmlMig(1, 11, 0, "mig-uuid-1", name)) == gpu.migs
     assert "gpu-uuid-1" == gpu.uuid
 
 

@@ -45,7 +45,10 @@ def facts(machine: MachineDescription) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]
     gpus = []
     for index, gpu in enumerate(machine.gpus):
         model = machine.gpu_models[gpu.model]
-        migs = tuple(NvmlMig(number, mig.gi, mig.ci, mig.uuid) for number, mig in enumerate(gpu.mig))
+        migs = tuple(
+            NvmlMig(number, mig.gi, mig.ci, mig.uuid, f"{gpu.model} MIG {mig.profile}")
+            for number, mig in enumerate(gpu.mig)
+        )
         gpus.append(
             NvmlGpu(
                 index,
@@ -123,7 +126,8 @@ def test_gpus_and_mig_devices(made: Made, name: str) -> None:
     assert [gpu.uuid for gpu in machine.gpus] == [gpu.uuid for gpu in found.gpus]
     for said, gpu in zip(machine.gpus, found.gpus, strict=True):
         assert f"/proc/driver/nvidia/gpus/{said.bus_id}" == gpu.proc_path
-        assert [(mig.gi, mig.ci, mig.uuid) for mig in said.mig] == [(m.gi, m.ci, m.uuid) for m in gpu.mig_devices]
+        found_migs = [(mig.gi, mig.ci, mig.uuid, mig.profile) for mig in gpu.mig_devices]
+        assert [(mig.gi, mig.ci, mig.uuid, mig.profile) for mig in said.mig] == found_migs
         assert (135 if gpu.mig_capable and style == NVCAPS_DEV else 0) == len(gpu.mig_nodes)
         for mig in gpu.mig_devices:
             for access in (mig.gi_access, mig.ci_access):

@@ -1,0 +1,76 @@
+"""CDI specs of the device plugin's devices: one file for whole devices, one for shares.
+
+Every device that the kubelet may name is there before it is asked for, so Allocate makes nothing. A share's words are
+in root's file and final: no variable, label or annotation of a pod changes them.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from nvc.base.errors import NvcError, reason
+from nvc.cdi import files, text
+from nvc.cdi.chosen import chosen
+from nvc.cdi.generate import GenerateOptions, Slice, generate
+from nvc.kube.names import VENDOR
+from nvc.kube.plugin_devices import Resource, device_name, share
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from nvc.cdi.gather import Surroundings
+    from nvc.cdi.spec import CdiSpec
+    from nvc.model import Host, Inventory
+
+#: Class -> file. Whole devices and shares are of two kinds: containers with a share get fewer nodes in common.
+WHOLE, SHARED = "gpu", "replica"
+_FILES = {WHOLE: "device-plugin-gpu.json", SHARED: "device-plugin-replica.json"}
+
+
+def kind(resource: Resource) -> str:
+    """The CDI kind of a resource's devices."""
+    return f"{VENDOR}/{WHOLE if resource.replicas == 1 else SHARED}"
+
+
+def specs(
+    resources: Iterable[Resource], inventory: Inventory, around: Surroundings, host: Host, hook: str, *, only_one: bool
+) -> dict[str, CdiSpec]:
+    """Class -> spec of its devices. hook: path of nvc-cdi-hook. only_one: no container has two shares of a GPU.
+
+    Raises DeviceError, InputError.
+    """
+    options = GenerateOptions(vendor=VENDOR, hook_path=hook, strategies=("uuid",), all_device=False)
+    gpus = {gpu.uuid: gpu for gpu in inventory.gpus}
+    whole: list[str] = []
+    slices: list[Slice] = []
+    for resource in resources:
+        for device in resource.devices:
+            if resource.replicas == 1:
+                whole.append(device.uuid)
+                continue
+            for count in range(1, 2 if only_one else resource.replicas + 1):
+                words = share(gpus[device.gpu], count, resource.replicas)
+                slices.append(Slice(device_name(device.uuid, count, resource.replicas), device.gpu, words))
+    found = {}
+    if whole:
+        found[WHOLE] = generate(chosen(inventory, whole), around, host, options.replace(device_class=WHOLE))
+    if slices:
+        shared = options.replace(device_class=SHARED, slices=tuple(slices))
+        found[SHARED] = generate(inventory, around, host, shared)
+    return found
+
+
+def write(made: dict[str, CdiSpec], directory: str) -> None:
+    """Put the files in place, each in one step, and take away one that no resource needs now. Raises NvcError."""
+    for name, file in _FILES.items():
+        path = f"{directory}/{file}"
+        if name in made:
+            files.save(path, text.write(made[name], "json"))
+            continue
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise NvcError(f"{path} could not be removed: {reason(error)}") from error
