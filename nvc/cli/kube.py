@@ -166,8 +166,8 @@ def _serve(
 ) -> None:
     from nvc.agent.journal import Journal
     from nvc.kube import places
-    from nvc.kube.health import Health
     from nvc.kube.plugin import Plugin, Service
+    from nvc.kube.plugin_health import Health
 
     journal = Journal()
     where = places.find(host, inventory.gpus)

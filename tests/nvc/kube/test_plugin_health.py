@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nvc.kube.health import HARMLESS, Health
+from nvc.kube.plugin_health import HARMLESS, Health
 from nvc.model import Host
 from tests.support import inventories
 
