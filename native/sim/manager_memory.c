@@ -14,6 +14,7 @@
 #define PAGE_SIZE(attributes) ((attributes) >> 23 & 3)
 #define PAGE_SIZE_4KB 1
 #define FLAG_VIRTUAL UINT32_C (0x00080000)
+#define FLAG_HANDLE_PROVIDED UINT32_C (0x00004000)
 
 enum classes { CLASS_SYSTEM = 0x3E, CLASS_VIDEO = 0x40 };
 enum heap_function { HEAP_SIZE = 2, HEAP_FREE = 3, HEAP_INFO = 5, HEAP_RANGE = 14 };
@@ -76,6 +77,8 @@ enum status memory_allocate (struct request *request, struct object *object, uin
     uint64_t size = get64 (params, 64), reported;
     enum status status;
 
+    if (get32 (params, 0) == 0 || get32 (params, 0) == UINT32_MAX)
+        return STATUS_INVALID_OWNER; /* stdmemValidateParams */
     /* The location in the attributes must fit the class. */
     if (video != (LOCATION (get32 (params, 24)) == 0) || (get32 (params, 8) & FLAG_VIRTUAL) || size == 0)
         return STATUS_INVALID_ARGUMENT;
@@ -108,9 +111,11 @@ static enum status heap_allocate (struct request *request, struct client *client
         return STATUS_INVALID_OBJECT_PARENT;
     if (size == 0 || (get32 (head, 52) & FLAG_VIRTUAL))
         return STATUS_INVALID_ARGUMENT;
+    if (get32 (head, 40) == 0 || get32 (head, 40) == UINT32_MAX)
+        return STATUS_INVALID_OWNER;
     if (size > MAX_SIZE)
         return STATUS_NO_MEMORY;
-    status = object_create (client, parent, get32 (head, 44), KIND_MEMORY, &object);
+    status = object_create (client, parent, (get32 (head, 52) & FLAG_HANDLE_PROVIDED) ? get32 (head, 44) : 0, KIND_MEMORY, &object);
     if (status != STATUS_OK)
         return status;
     object->class_number = video ? CLASS_VIDEO : CLASS_SYSTEM;

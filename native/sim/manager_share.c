@@ -11,7 +11,7 @@ enum share_type { SHARE_NONE = 0, SHARE_ALL = 1, SHARE_CLIENT = 3, SHARE_PROCESS
 /* NV0000_CTRL_OS_UNIX_{EXPORT_OBJECTS_TO,IMPORT_OBJECTS_FROM}_FD_PARAMS, 2128 and 652 bytes. */
 #define EXPORT_MAX 512
 #define IMPORT_MAX 128
-enum import_type { IMPORT_VIDEO = 1, IMPORT_SYSTEM = 2 };
+enum import_type { IMPORT_NONE = 0, IMPORT_VIDEO = 1, IMPORT_SYSTEM = 2 };
 
 enum status memory_share (struct request *request)
 {
@@ -92,76 +92,115 @@ enum status memory_are_duplicates (struct request *request, struct object *objec
     return STATUS_OK;
 }
 
-static bool make_room (struct manager_file *file, uint32_t count)
+/* The first export into a file says how many slots it has, and the data beside them (_initializeExportObjectFd). */
+static enum status export_begin (struct manager_file *file, struct client *client, const uint8_t *params)
 {
-    if (count <= file->export_count)
-        return true;
-    struct holder **exports = realloc (file->exports, count * sizeof (exports[0]));
-    if (exports == NULL)
-        return false;
-    memset (exports + file->export_count, 0, (count - file->export_count) * sizeof (exports[0]));
-    file->exports = exports;
+    uint32_t device = get32 (params, 4), count = get32 (params, 8) & 0xffff;
+    const struct object *found = device != 0 ? object_find (client, device) : NULL;
+
+    if (count == 0)
+        return STATUS_INVALID_PARAMETER;
+    if (device != 0 && found == NULL)
+        return STATUS_OBJECT_NOT_FOUND;
+    if (found != NULL && found->kind != KIND_DEVICE)
+        return STATUS_INVALID_PARAMETER;
+    file->exports = calloc (count, sizeof (file->exports[0]));
+    if (file->exports == NULL)
+        return STATUS_NO_MEMORY;
     file->export_count = count;
-    return true;
-}
-
-/* The file named must be one of the manager's; the export lives as long as that open file. */
-enum status memory_export (struct request *request, struct object *object)
-{
-    const uint8_t *params = request->params;
-    uint32_t count = get32 (params, 2124) & 0xffff, index = get32 (params, 2124) >> 16;
-    struct manager_file *target = request->named;
-
-    if (target == NULL || count > EXPORT_MAX || index + count > UINT16_MAX)
-        return STATUS_INVALID_ARGUMENT;
-    for (uint32_t i = 0; i < count; i++) {
-        struct object *each = object_find (object->client, get32 (params, 76 + 4 * (size_t) i));
-        if (each == NULL || each->kind != KIND_MEMORY || each->memory.piece == NULL)
-            return STATUS_INVALID_OBJECT_HANDLE;
-        if (index + i < target->export_count && target->exports[index + i] != NULL)
-            return STATUS_INVALID_STATE;
-    }
-    if (!make_room (target, index + count))
-        return STATUS_INSUFFICIENT_RESOURCES;
-    for (uint32_t i = 0; i < count; i++) {
-        struct object *each = object_find (object->client, get32 (params, 76 + 4 * (size_t) i));
-        struct holder *holder = calloc (1, sizeof (*holder));
-        if (holder == NULL)
-            return STATUS_INSUFFICIENT_RESOURCES;
-        piece_hold (holder, &each->memory);
-        target->exports[index + i] = holder;
-    }
-    memcpy (target->export_metadata, params + 10, sizeof (target->export_metadata));
+    memcpy (file->export_metadata, params + 10, sizeof (file->export_metadata));
     return STATUS_OK;
 }
 
+static void export_drop (struct manager *manager, struct holder *holder)
+{
+    if (holder != NULL)
+        piece_drop (manager, holder);
+    free (holder);
+}
+
+/* The file named must be one of the manager's; the export lives as long as that open file, or until another one takes its slot. */
+enum status memory_export (struct request *request, struct object *object)
+{
+    const uint8_t *params = request->params;
+    uint32_t count = get32 (params, 2124) & 0xffff, index = get32 (params, 2124) >> 16, done = 0;
+    struct manager_file *target = request->named;
+    struct holder *made[EXPORT_MAX] = { NULL };
+    bool is_first = target != NULL && target->exports == NULL;
+    enum status status = is_first ? export_begin (target, object->client, params) : STATUS_OK;
+
+    if (target == NULL || count > EXPORT_MAX)
+        return STATUS_INVALID_PARAMETER;
+    if (status != STATUS_OK)
+        return status;
+    if (index + count > target->export_count)
+        status = STATUS_OUT_OF_RANGE;
+    for (; status == STATUS_OK && done < count; done++) {
+        uint32_t handle = get32 (params, 76 + 4 * (size_t) done);
+        struct object *each = object_find (object->client, handle);
+
+        if (handle == 0)
+            continue;
+        if (each == NULL)
+            status = STATUS_OBJECT_NOT_FOUND;
+        else if (each->kind != KIND_MEMORY || each->memory.piece == NULL)
+            status = STATUS_INVALID_ARGUMENT;
+        else if ((made[done] = calloc (1, sizeof (*made[done]))) == NULL)
+            status = STATUS_NO_MEMORY;
+        else
+            piece_hold (made[done], &each->memory);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        export_drop (request->manager, status != STATUS_OK ? made[i] : target->exports[index + i]);
+        if (status == STATUS_OK)
+            target->exports[index + i] = made[i];
+    }
+    if (status != STATUS_OK && is_first) {
+        free (target->exports);
+        target->exports = NULL;
+        target->export_count = 0;
+    }
+    return status;
+}
+
+/* Nothing is imported of an empty slot, and its handle stays as it was given: it is freed too where a later slot fails
+ * (cliresCtrlCmdOsUnixImportObjectsFromFd_IMPL). */
 enum status memory_import (struct request *request, struct object *object)
 {
     uint8_t *params = request->params;
     uint32_t count = get32 (params, 648) & 0xffff, index = get32 (params, 648) >> 16, done = 0;
     struct manager_file *source = request->named;
     struct object *parent = object_find (object->client, get32 (params, 4));
-    struct object *imported[IMPORT_MAX];
     enum status status = STATUS_OK;
 
-    if (source == NULL || count > IMPORT_MAX || index + count > source->export_count)
-        return STATUS_INVALID_ARGUMENT;
-    if (parent == NULL || !(parent->kind & (KIND_DEVICE | KIND_SUBDEVICE)))
-        return STATUS_INVALID_OBJECT_PARENT;
+    if (source == NULL || source->exports == NULL || count > IMPORT_MAX)
+        return STATUS_INVALID_PARAMETER;
+    if (index + count > source->export_count)
+        return STATUS_OUT_OF_RANGE;
     for (; done < count && status == STATUS_OK; done++) {
         struct holder *holder = source->exports[index + done];
-        status = holder == NULL ? STATUS_OBJECT_NOT_FOUND
-                               : object_create (object->client, parent, get32 (params, 8 + 4 * (size_t) done),
-                                                KIND_MEMORY, &imported[done]);
+        uint32_t handle = get32 (params, 8 + 4 * (size_t) done);
+        struct object *made = NULL;
+
+        params[520 + done] = holder == NULL ? IMPORT_NONE : holder->piece->video ? IMPORT_VIDEO : IMPORT_SYSTEM;
+        if (holder == NULL)
+            continue;
+        status = parent == NULL ? STATUS_OBJECT_NOT_FOUND
+                 : !(parent->kind & (KIND_DEVICE | KIND_SUBDEVICE))
+                     ? STATUS_INVALID_OBJECT_PARENT
+                     : object_create (object->client, parent, handle, KIND_MEMORY, &made);
         if (status != STATUS_OK)
             break;
-        imported[done]->class_number = holder->piece->video ? 0x40 : 0x3E;
-        piece_hold (&imported[done]->memory, holder);
-        put32 (params, 8 + 4 * (size_t) done, imported[done]->handle);
-        params[520 + done] = holder->piece->video ? IMPORT_VIDEO : IMPORT_SYSTEM;
+        made->class_number = holder->piece->video ? 0x40 : 0x3E;
+        piece_hold (&made->memory, holder);
+        put32 (params, 8 + 4 * (size_t) done, made->handle);
     }
-    while (status != STATUS_OK && done > 0)
-        object_destroy (imported[--done]);
+    while (status != STATUS_OK && done > 0) {
+        struct object *undone = object_find (object->client, get32 (params, 8 + 4 * (size_t) --done));
+
+        if (undone != NULL && undone->kind != KIND_CLIENT)
+            object_destroy (undone);
+    }
     request->params_changed = status == STATUS_OK;
     return status;
 }

@@ -23,11 +23,14 @@ enum status {
     STATUS_INVALID_OBJECT_HANDLE = 0x33,
     STATUS_INVALID_OFFSET = 0x37,
     STATUS_INVALID_OBJECT_PARENT = 0x36,
+    STATUS_INVALID_OWNER = 0x39,
     STATUS_INVALID_PARAM_STRUCT = 0x3A,
+    STATUS_INVALID_PARAMETER = 0x3B,
     STATUS_INVALID_STATE = 0x40,
     STATUS_NO_MEMORY = 0x51,
     STATUS_NOT_SUPPORTED = 0x56,
     STATUS_OBJECT_NOT_FOUND = 0x57,
+    STATUS_OUT_OF_RANGE = 0x5B,
     STATUS_UVM_ADDRESS_IN_USE = 0x68,
     STATUS_GPU_UUID_NOT_FOUND = 0x12,
 };
@@ -94,8 +97,8 @@ struct manager_file {
     uint32_t gpu;
     struct manager_file *registered; /* the control file whose clients calls on this one use; NULL: this one */
     uint32_t references;             /* 1 while it is open, and the files registered with it */
-    struct holder **exports; /* by index; NULL: free */
-    uint32_t export_count;
+    struct holder **exports; /* by index; NULL: nothing there */
+    uint32_t export_count;   /* as many as its first export asked for */
     uint8_t export_metadata[64];
     bool uvm_initialized;
     uint64_t uvm_flags; /* of INITIALIZE */

@@ -8,7 +8,7 @@
  * that all of them map; each process listens on a socket in FOLDER. A call that is to become another one is changed by a second
  * thread all the time; waits are shortened, and what the scheduler does is left out.
  */
-#include "sequence.h"
+#include "player.h"
 
 #include "device.h"
 
@@ -32,17 +32,11 @@
 #include <unistd.h>
 
 #define SHARED __attribute__ ((section ("shared_state"), aligned (4096)))
-#define OWN_DESCRIPTOR 64 /* above those of the steps */
 #define COORDINATOR TASKS
 #define LONGEST_WAIT_MS 5u
 #define ANSWER_MS 5000
 #define GRANULE 65536u
-
-struct message {
-    enum { STEP, FILE_PASSED, DONE } what;
-    struct step step;
-    unsigned slot;
-};
+#define STATUSES 256u
 
 struct kernel kernel SHARED;
 struct world world SHARED;
@@ -50,94 +44,17 @@ static struct {
     struct description files[TASKS][TASK_FILES];
     uint64_t sizes[CLIENTS][HANDLES];
     atomic_uint_least32_t calls, races, memories; /* made; of them continued ones that were raced; pieces */
+    atomic_uint_least32_t refused[STATUSES];      /* allocations of memory, by the status; the last: all others */
+    uint32_t instance;
 } shared SHARED;
 extern char __start_shared_state[], __stop_shared_state[];
 
 static const char *folder;
 static unsigned self;
-static int inbox;
 static bool executes;
-static struct {
-    void *at;
-    uint64_t bytes;
-    int file;
-} maps[TASK_MAPS];
-
-static void fail (const char *what)
-{
-    perror (what);
-    exit (1);
-}
-
-static struct sockaddr_un address_of (unsigned number)
-{
-    struct sockaddr_un address = { .sun_family = AF_UNIX };
-
-    snprintf (address.sun_path, sizeof (address.sun_path), "%s/task%u", folder, number);
-    return address;
-}
-
-static void open_inbox (unsigned number)
-{
-    struct sockaddr_un address = address_of (number);
-    int made = socket (AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-
-    unlink (address.sun_path);
-    if (made < 0 || bind (made, (struct sockaddr *) &address, sizeof (address)) != 0)
-        fail (address.sun_path);
-    inbox = fcntl (made, F_DUPFD_CLOEXEC, OWN_DESCRIPTOR);
-    close (made);
-}
-
-static bool say (unsigned to, const struct message *message, int file)
-{
-    struct sockaddr_un address = address_of (to);
-    struct iovec part = { (void *) (uintptr_t) message, sizeof (*message) };
-    union {
-        char room[CMSG_SPACE (sizeof (int))];
-        struct cmsghdr aligned;
-    } control = { 0 };
-    struct msghdr head = { .msg_name = &address, .msg_namelen = sizeof (address), .msg_iov = &part, .msg_iovlen = 1 };
-
-    if (file >= 0) {
-        head.msg_control = control.room;
-        head.msg_controllen = sizeof (control.room);
-        *CMSG_FIRSTHDR (&head) = (struct cmsghdr) { .cmsg_len = CMSG_LEN (sizeof (file)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS };
-        memcpy (CMSG_DATA (CMSG_FIRSTHDR (&head)), &file, sizeof (file));
-    }
-    return sendmsg (inbox, &head, MSG_DONTWAIT) == (ssize_t) sizeof (*message);
-}
-
-/* The descriptor that came with it; -1: none. */
-static bool hear (struct message *message, int *file)
-{
-    struct iovec part = { message, sizeof (*message) };
-    union {
-        char room[CMSG_SPACE (sizeof (int))];
-        struct cmsghdr aligned;
-    } control;
-    struct msghdr head = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.room, .msg_controllen = sizeof (control.room) };
-
-    *file = -1;
-    if (recvmsg (inbox, &head, MSG_CMSG_CLOEXEC) != (ssize_t) sizeof (*message))
-        return false;
-    if (CMSG_FIRSTHDR (&head) != NULL)
-        memcpy (file, CMSG_DATA (CMSG_FIRSTHDR (&head)), sizeof (*file));
-    return true;
-}
-
 /* --- what steps ask of a kernel and a world ------------------------------------------------------------------------------- */
 
-/* The first simulated GPU; PLAYED_GPU, 32 hexadecimal digits: another one. */
-const uint8_t *kernel_uuid (void)
-{
-    static uint8_t uuid[16] = { 0x11, 0x11, 0x11, 0x11, 0x22, 0x22, 0x33, 0x33, 0x44, 0x44, 0x55, 0x55, 0x55, 0x55, 0x55, 0x55 };
-    const char *digits = getenv ("PLAYED_GPU");
-
-    for (unsigned i = 0; digits != NULL && i < sizeof (uuid) && sscanf (digits + 2 * (size_t) i, "%2hhx", &uuid[i]) == 1; i++)
-        continue;
-    return uuid;
-}
+uint32_t kernel_instance (void) { return shared.instance; }
 
 static uint64_t *size_of (uint32_t client, uint32_t handle)
 {
@@ -156,11 +73,11 @@ uint64_t check_piece (uint32_t client, uint32_t handle)
 
 bool task_open (struct task *task, unsigned slot, enum manager_node node)
 {
-    const char *name = node == MANAGER_CONTROL ? "/dev/nvidiactl" : node == MANAGER_UVM ? "/dev/nvidia-uvm" : "/dev/nvidia0";
+    const char *name = player_node (node);
     int file = open (name, O_RDWR);
 
     if (file < 0)
-        fail (name);
+        player_fail (name);
     if (file != (int) slot) {
         dup2 (file, (int) slot);
         close (file);
@@ -181,70 +98,21 @@ void task_pass (struct task *task, unsigned slot, struct task *to, unsigned to_s
     struct message message = { .what = FILE_PASSED, .slot = to_slot };
     unsigned number = (unsigned) (to - kernel.tasks);
 
-    if (task->files[slot] == NULL || !to->is_alive || !say (number, &message, (int) slot))
+    if (task->files[slot] == NULL || !to->is_alive || !player_say (number, &message, (int) slot))
         return;
     shared.files[number][to_slot] = *task->files[slot];
     to->files[to_slot] = &shared.files[number][to_slot];
 }
 
-static void change_resident (int file, int64_t bytes)
-{
-    struct sim_resident change = { .bytes = bytes };
-
-    memcpy (change.uuid, kernel_uuid (), 16);
-    ioctl (file, SIM_RESIDENT, &change);
-}
-
-int world_mmap (struct task *task, unsigned slot, uint64_t bytes)
-{
-    for (uint64_t i = 0; i < TASK_MAPS; i++) {
-        uint64_t at = MAPPED_AT + (i << 32);
-
-        if (maps[i].at != NULL || task->files[slot] == NULL)
-            continue;
-        if (mmap ((void *) (uintptr_t) at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, (int) slot, (off_t) at) == MAP_FAILED)
-            return -errno;
-        maps[i].at = (void *) (uintptr_t) at;
-        maps[i].bytes = bytes;
-        maps[i].file = fcntl ((int) slot, F_DUPFD_CLOEXEC, OWN_DESCRIPTOR);
-        change_resident (maps[i].file, (int64_t) bytes);
-        return 0;
-    }
-    return -ENOMEM;
-}
-
-void task_unmap (struct task *task, unsigned place)
-{
-    (void) task;
-    if (maps[place].at == NULL)
-        return;
-    change_resident (maps[place].file, -(int64_t) maps[place].bytes);
-    munmap (maps[place].at, maps[place].bytes);
-    close (maps[place].file);
-    maps[place].at = NULL;
-}
-
-/* With flag 2 the ranges stay. */
-static void leave_space (const struct task *task)
-{
-    bool is_shared = false;
-
-    for (unsigned i = 0; i < TASK_FILES; i++)
-        is_shared |= task->files[i] != NULL && (task->files[i]->at & 2) != 0;
-    for (unsigned i = 0; i < TASK_MAPS; i++)
-        if (maps[i].at != NULL && !is_shared)
-            change_resident (maps[i].file, -(int64_t) maps[i].bytes);
-}
-
 void task_end (struct task *task)
 {
-    leave_space (task);
+    player_leave_space (task);
     task->is_alive = false;
 }
 
 void task_execute (struct task *task)
 {
-    leave_space (task);
+    player_leave_space (task);
     executes = true;
 }
 
@@ -269,9 +137,8 @@ struct task *task_start (unsigned tenant, struct task *parent, bool shares_memor
     child = fork ();
     if (child == 0) {
         self = number;
-        close (inbox);
-        open_inbox (self);
-        memset (maps, 0, sizeof (maps));
+        player_open_inbox (self);
+        player_forget_maps ();
         kernel.tasks[self].pid = getpid ();
         close (ready[0]);
         close (ready[1]);
@@ -338,11 +205,16 @@ int world_ioctl (struct task *task, unsigned slot, uint32_t request, void *argum
         size = size_of (alloc->hRoot, alloc->hObjectNew);
     }
     result = other != NULL && delay != 0 ? make_raced (task, slot, request, argument, other) : make (slot, request, argument);
-    if (result == 0 && bytes != 0 && alloc->status == 0) {
+    if (result == 0 && request == UVM_INITIALIZE && ((const UVM_INITIALIZE_PARAMS *) argument)->rmStatus == 0)
+        player_begin_uvm ((int) slot);
+    if (result != 0 || bytes == 0)
+        return result;
+    if (alloc->status != 0)
+        atomic_fetch_add (&shared.refused[alloc->status < STATUSES ? alloc->status : STATUSES - 1], 1);
+    else
         atomic_fetch_add (&shared.memories, 1);
-        if (size != NULL)
-            *size = bytes;
-    }
+    if (alloc->status == 0 && size != NULL)
+        *size = bytes;
     return result;
 }
 
@@ -360,7 +232,7 @@ static void again (void)
 
     snprintf (number, sizeof (number), "%u", self);
     execl ("/proc/self/exe", "guard_player", "again", number, folder, NULL);
-    fail ("execl");
+    player_fail ("execl");
 }
 
 static void serve (void)
@@ -369,7 +241,7 @@ static void serve (void)
     struct message message;
     int file;
 
-    while (hear (&message, &file)) {
+    while (player_hear (&message, &file)) {
         if (message.what == FILE_PASSED) {
             dup2 (file, (int) message.slot);
             close (file);
@@ -378,7 +250,7 @@ static void serve (void)
         step_run (&message.step);
         if (executes)
             again ();
-        say (COORDINATOR, &done, -1);
+        player_say (COORDINATOR, &done, -1);
         if (!kernel.tasks[self].is_alive)
             break;
     }
@@ -396,7 +268,7 @@ static void share_state (void)
     file = open (path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (file < 0 || ftruncate (file, (off_t) size) != 0 ||
         mmap (__start_shared_state, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED)
-        fail (path);
+        player_fail (path);
     close (file);
 }
 
@@ -412,12 +284,12 @@ static void have_made (const struct step *step)
 {
     unsigned number = step->action.words[P] % kernel.task_count;
     struct message message = { .what = STEP, .step = *step };
-    struct pollfd waited = { .fd = inbox, .events = POLLIN };
+    struct pollfd waited = { .fd = player_inbox (), .events = POLLIN };
     int file;
 
     if (!kernel.tasks[number].is_alive || kernel.tasks[number].tenant == NEIGHBOUR)
         return;
-    if (!say (number, &message, -1)) {
+    if (!player_say (number, &message, -1)) {
         kernel.tasks[number].is_alive = false; /* ended by its guard */
         return;
     }
@@ -432,18 +304,19 @@ static void have_made (const struct step *step)
             exit (1);
         }
     }
-    hear (&message, &file);
+    player_hear (&message, &file);
 }
 
 static int play (void)
 {
     char line[256];
 
-    open_inbox (COORDINATOR);
+    player_open_inbox (COORDINATOR);
+    shared.instance = player_find_instance ();
     for (unsigned i = 0; i < TASKS; i++)
         for (unsigned waits = 0; i < kernel.task_count && i != NEIGHBOUR && kernel.tasks[i].pid == 0; waits++) {
             if (waits > ANSWER_MS)
-                fail ("no process");
+                player_fail ("no process");
             usleep (1000);
         }
     while (fgets (line, sizeof (line), stdin) != NULL && line[0] != '\n') {
@@ -452,14 +325,18 @@ static int play (void)
         if (line[0] == '#')
             continue;
         if (!step_parse (line, &step))
-            fail (line);
+            player_fail (line);
         if (step.action.kind == WAIT)
             usleep (1000 * (action_waits[step.action.words[0] % 5] < LONGEST_WAIT_MS ? action_waits[step.action.words[0] % 5]
                                                                                       : LONGEST_WAIT_MS));
         else if (step.action.kind != FREEZE)
             have_made (&step);
     }
-    printf ("%u %u %u\n", (unsigned) shared.calls, (unsigned) shared.races, (unsigned) shared.memories);
+    printf ("%u %u %u", (unsigned) shared.calls, (unsigned) shared.races, (unsigned) shared.memories);
+    for (unsigned i = 0; i < STATUSES; i++)
+        if (shared.refused[i] != 0)
+            printf (" %#x:%u", i, (unsigned) shared.refused[i]);
+    printf ("\n");
     fflush (stdout);
     (void) !fgets (line, sizeof (line), stdin);
     end_all ();
@@ -476,6 +353,7 @@ int main (int argc, char **argv)
     folder = argv[argc - 1];
     if (argc < 3)
         return 2;
+    player_talk_in (folder);
     share_state ();
     if (strcmp (argv[1], "play") == 0) {
         /* As world_begin: a process of each tenant, and a second one of the first. */
@@ -483,17 +361,17 @@ int main (int argc, char **argv)
         return play ();
     }
     self = (unsigned) atoi (argv[2]);
-    open_inbox (self);
+    player_open_inbox (self);
     if (is_again)
-        say (COORDINATOR, &(struct message) { .what = DONE }, -1);
+        player_say (COORDINATOR, &(struct message) { .what = DONE }, -1);
     else {
         for (int i = 0; i < (int) TASK_FILES; i++)
             close (i);
         open ("/dev/null", O_RDWR);
         /* The driver gives a device only to a process that has its GPU's node open (nv_is_gpu_accessible of the open kernel modules). */
-        node = open ("/dev/nvidia0", O_RDWR);
+        node = open (player_node (MANAGER_GPU), O_RDWR);
         if (node < 0 || fcntl (node, F_DUPFD, OWN_DESCRIPTOR) < 0)
-            fail ("/dev/nvidia0");
+            player_fail (player_node (MANAGER_GPU));
         close (node);
         kernel.tasks[self] = (struct task) { .is_alive = true, .tenant = self == 1 ? 1 : 0 };
         kernel.tasks[self].pid = getpid ();

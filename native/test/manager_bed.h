@@ -178,6 +178,7 @@ static inline uint32_t bed_memory (struct manager_file *file, uint32_t client, u
     uint8_t params[128] = { 0 };
     uint32_t attributes = 0x18000000, status;
 
+    params[0] = 1; /* owner: any but 0 */
     memcpy (params + 24, &attributes, 4);
     memcpy (params + 64, size, 8);
     status = bed_alloc (file, client, DEVICE, object, 0x40, params);

@@ -13,6 +13,11 @@
 #define DEFAULT_PAGES 0x18000000u
 #define SMALL_PAGES 0x18800000u
 #define SYSTEM_MEMORY 0x0a000000u
+#define OWNER 0x6e76u /* any but 0, which the driver refuses (stdmemValidateParams) */
+#define HANDLE_PROVIDED 0x4000u /* NVOS32_ALLOC_FLAGS_MEMORY_HANDLE_PROVIDED */
+/* NV_VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED and ENABLE_PAGE_FAULTING: UVM registers no other address space. */
+#define SPACE_OF_UVM 0x48u
+#define EXPORTS_MAX 16u
 
 uint32_t action_handle (const struct action *action, unsigned word)
 {
@@ -41,6 +46,7 @@ static uint32_t fill_memory (const struct action *action, void *to, void *params
     NV_MEMORY_ALLOCATION_PARAMS *memory = params;
     bool is_video = action->kind == MEMORY;
 
+    memory->owner = OWNER;
     memory->size = action_sizes[action->words[Z] % SIZES];
     memory->attr = !is_video ? SYSTEM_MEMORY : memory->size < 65536 ? SMALL_PAGES : DEFAULT_PAGES;
     return action_alloc (action, to, action_handle (action, O), action_handle (action, H), is_video ? NV01_MEMORY_LOCAL_USER : NV01_MEMORY_SYSTEM,
@@ -51,9 +57,10 @@ static uint32_t fill_engine (const struct action *action, void *to, void *params
 {
     uint32_t engine = action->words[Z] % 4 != 3 ? ENGINE_GRAPHICS : ENGINE_COPY;
 
-    if (action->kind == GROUP)
+    if (action->kind == GROUP) {
         ((NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS *) params)->engineType = engine;
-    else
+        ((NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS *) params)->hVASpace = FIRST_HANDLE + 2; /* where a process begins with one */
+    } else
         ((NV_CHANNEL_ALLOC_PARAMS *) params)->engineType = action->words[Z] % 4 == 2 ? 0 : engine;
     return action_alloc (action, to, action_handle (action, O), action_handle (action, H),
                        action->kind == GROUP ? KEPLER_CHANNEL_GROUP_A : HOPPER_CHANNEL_GPFIFO_A, params);
@@ -76,10 +83,13 @@ static uint32_t fill_heap (const struct action *action, void *to)
     *heap = (NVOS32_PARAMETERS) { .hRoot = action_client (action, C), .hObjectParent = action_handle (action, O) };
     heap->function = action->kind == HEAP ? NVOS32_FUNCTION_ALLOC_SIZE : NVOS32_FUNCTION_FREE;
     if (action->kind == HEAP) {
+        heap->data.AllocSize.owner = OWNER;
+        heap->data.AllocSize.flags = HANDLE_PROVIDED;
         heap->data.AllocSize.hMemory = action_handle (action, H);
         heap->data.AllocSize.size = action_sizes[action->words[Z] % SIZES];
         heap->data.AllocSize.attr = DEFAULT_PAGES;
     } else {
+        heap->data.Free.owner = OWNER;
         heap->data.Free.hMemory = action_handle (action, H);
         heap->data.Free.flags = 1;
     }
@@ -91,6 +101,8 @@ static uint32_t fill_export (const struct action *action, void *to, void *params
     NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS *export = params;
 
     export->fd = action->words[4];
+    export->hDevice = FIRST_HANDLE;
+    export->maxObjects = EXPORTS_MAX;
     export->objects[0] = action_handle (action, O);
     export->numObjects = 1;
     return fill_control (action, to, action_client (action, C), NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD, params, sizeof (*export));
@@ -141,10 +153,12 @@ uint32_t action_fill (const struct task *task, const struct action *action, void
         *(NVOS64_PARAMETERS *) to = (NVOS64_PARAMETERS) { .hClass = NV01_ROOT_CLIENT };
         return NV_REQUEST (NV_ESC_RM_ALLOC, sizeof (NVOS64_PARAMETERS));
     case DEVICE:
+        ((NV0080_ALLOC_PARAMETERS *) params)->deviceId = kernel_instance ();
         return action_alloc (action, to, action_client (action, C), action_handle (action, O), NV01_DEVICE_0, params);
     case SUBDEVICE:
         return action_alloc (action, to, action_handle (action, O), action_handle (action, H), NV20_SUBDEVICE_0, params);
     case SPACE:
+        ((uint32_t *) params)[1] = SPACE_OF_UVM; /* NV_VASPACE_ALLOCATION_PARAMETERS: index, flags */
         return action_alloc (action, to, action_handle (action, O), action_handle (action, H), FERMI_VASPACE_A, params);
     case MEMORY:
     case SYSTEM:

@@ -173,6 +173,8 @@ struct task *task_start (unsigned tenant, struct task *parent, bool shares_memor
 
 const uint8_t *kernel_uuid (void) { return kernel.manager->uuids[0]; }
 
+uint32_t kernel_instance (void) { return 0; }
+
 static int resident (struct description *file, int64_t bytes)
 {
     struct sim_resident change = { .bytes = bytes };

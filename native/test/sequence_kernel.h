@@ -75,6 +75,7 @@ struct kernel {
 extern struct kernel kernel;
 
 const uint8_t *kernel_uuid (void); /* of the GPU, 16 bytes */
+uint32_t kernel_instance (void);   /* of the GPU's device: what its ALLOC names */
 void kernel_begin (struct manager *manager, uint64_t seed);
 void kernel_end (void);
 struct task *task_find (pid_t thread); /* NULL: it is over */

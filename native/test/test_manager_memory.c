@@ -120,7 +120,7 @@ static void exports (struct manager_file *file, uint32_t client)
     bed_free (file, client, 7);
     tap_ok (bed_used (0) == 0, "and then it is freed");
     in[0] = 5;
-    tap_ok (bed_control (file, client, client, 0x3d0c, in, 652) == 0x1F, "a descriptor of something else is refused");
+    tap_ok (bed_control (file, client, client, 0x3d0c, in, 652) == 0x3B, "a descriptor of something else is refused");
 }
 
 static void managed (void)

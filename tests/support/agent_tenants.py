@@ -107,7 +107,12 @@ class RunningAgent:
         for tenant in self.tenants:
             tenant.close()
         assert leftovers.until(lambda: not processes("nvc-monitor", self.directory), seconds=30), "a monitor is left"
+        assert leftovers.until(self._cgroups_are_gone, seconds=30), "a guard's cgroup is left"
+
+    def _cgroups_are_gone(self) -> bool:
+        """A killed guard is in its own until the driver has taken its clients back: longer than an agent waits."""
         cgroups.remove(self.directory)
+        return not os.path.lexists(f"{self.directory}/{cgroups.NAME}")
 
     def tenant(self, **fields: Any) -> AgentTenant:
         """Another tenant. fields: of ResolvedGpu."""

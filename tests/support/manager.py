@@ -69,6 +69,7 @@ class Client:
     def memory(self, handle: int, size: int, **form: object) -> tuple[int, int]:
         """Status and size of a piece of video memory."""
         params = bytearray(128)
+        struct.pack_into("<I", params, 0, 1)  # owner: any but 0
         struct.pack_into("<I", params, 24, 0x18000000)
         struct.pack_into("<Q", params, 64, size)
         status, _, back = self.allocate(DEVICE, handle, VIDEO_MEMORY, bytes(params), **form)

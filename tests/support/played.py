@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support import leftovers
@@ -24,14 +25,24 @@ SECONDS = 30
 
 @dataclass(frozen=True)
 class Counts:
-    """Calls that were made, of them continued ones that were raced, and pieces of memory."""
+    """Calls, of them continued ones that were raced, pieces of memory; those that were refused, by status."""
 
-    calls: int
-    raced: int
-    pieces: int
+    calls: int = 0
+    raced: int = 0
+    pieces: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, line: str) -> Counts:
+        """What ``guard_player`` says at the end of a sequence. Raises ValueError."""
+        words = line.split()
+        statuses = (word.partition(":") for word in words[3:])
+        return cls(*map(int, words[:3]), Counter({status: int(count) for status, _, count in statuses}))
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(self.calls + other.calls, self.raced + other.raced, self.pieces + other.pieces)
+        return Counts(
+            self.calls + other.calls, self.raced + other.raced, self.pieces + other.pieces, self.refused + other.refused
+        )
 
 
 def sequences(count: int, seed: int, without: str) -> list[str]:
@@ -65,12 +76,40 @@ def played(folder: Path, steps: str, start: Callable[[int, list[str]], object]) 
                 start(tenant, [player, "task", str(number), str(folder)])
             coordinator.stdin.write(steps + "\n")
             coordinator.stdin.flush()
-            counts = coordinator.stdout.readline().split()
-            assert len(counts) == 3, (steps.splitlines()[0], coordinator.stderr.read())
-            yield Counts(*map(int, counts))
+            line = coordinator.stdout.readline()
+            assert line, (steps.splitlines()[0], coordinator.stderr.read())
+            yield Counts.of(line)
         finally:
             coordinator.stdin.close()
             coordinator.wait(SECONDS)
+
+
+@contextmanager
+def running(
+    folder: Path, steps: str, wrap: Callable[[int, list[str]], list[str]], environment: Mapping[str, str]
+) -> Iterator[Counts]:
+    """``played`` by processes that end with the block. wrap: makes a tenant's command line."""
+    processes = list[subprocess.Popen[bytes]]()
+
+    def start(tenant: int, words: list[str]) -> None:
+        processes.append(subprocess.Popen(wrap(tenant, words), env=environment))
+
+    try:
+        with played(folder, steps, start) as counts:
+            yield counts
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def play_unguarded(folder: Callable[[], Path], every: Sequence[str], environment: Mapping[str, str]) -> Counts:
+    """The sequences without any guard: what a driver does by itself. Raises AssertionError."""
+    sum_of = Counts()
+    for steps in every:
+        with running(folder(), steps, lambda _, words: words, environment) as counts:
+            sum_of += counts
+    return sum_of
 
 
 class TwoTenants:
@@ -90,26 +129,19 @@ class TwoTenants:
     ) -> None:
         self.folder, self.tenants, self.usage, self.missed = folder, tenants, usage, missed
         self.environment = {**environment, "PLAYED_GPU": tenants[0].gpu.uuid.removeprefix("GPU-").replace("-", "")}
-        self.counts, self.number, self.wrong, self.most = Counts(0, 0, 0), 0, list[str](), 0
+        self.counts, self.number, self.wrong, self.most = Counts(), 0, list[str](), 0
         self.before = usage()
 
     def play(self, steps: str) -> None:
         """One of them. Raises AssertionError where the next one cannot begin."""
-        name, running = steps.splitlines()[0], list[subprocess.Popen[bytes]]()
-
-        def start(tenant: int, words: list[str]) -> None:
-            running.append(subprocess.Popen(self.tenants[tenant].wrap(words), env=self.environment))
-
-        try:
-            with played(self.folder(), steps, start) as counts:
-                self.counts, self.number = self.counts + counts, self.number + 1
-                if not leftovers.until(self._is_covered, seconds=2):
-                    self.wrong.append(f"{name}: {self._uncharged() >> 20} MiB uncharged")
-                self.most = max(self.most, self._uncharged())
-        finally:
-            for process in running:
-                process.kill()
-                process.wait()
+        name = steps.splitlines()[0]
+        with running(
+            self.folder(), steps, lambda tenant, words: self.tenants[tenant].wrap(words), self.environment
+        ) as counts:
+            self.counts, self.number = self.counts + counts, self.number + 1
+            if not leftovers.until(self._is_covered, seconds=2):
+                self.wrong.append(f"{name}: {self._uncharged() >> 20} MiB uncharged")
+            self.most = max(self.most, self._uncharged())
         for tenant in self.tenants:
             if not tenant.empty():
                 self.wrong.append(f"{name}: {tenant.used() >> 20} MiB stay charged")

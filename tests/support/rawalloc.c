@@ -85,6 +85,7 @@ piece (uint32_t client, uint32_t device, uint32_t handle, uint64_t bytes)
   uint8_t params[128] = { 0 };
   uint32_t attributes = 0x18000000;
 
+  params[0] = 1; /* owner: any but 0 */
   memcpy (params + 24, &attributes, 4);
   memcpy (params + 64, &bytes, 8);
   return allocate (client, device, &handle, 0x40, params);

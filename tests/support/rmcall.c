@@ -63,6 +63,7 @@ main (int argc, char **argv)
       printf ("{\"errno\": %d}\n", errno);
       return 1;
     }
+  params[0] = 1; /* owner: any but 0 */
   memcpy (params + 24, &attributes, 4);
   memcpy (params + 64, &bytes, 8);
   allocated = allocate (client, device, &memory, 0x40, params);

@@ -15,7 +15,16 @@ from pathlib import Path
 import pytest
 
 from tests.support import manager
-from tests.support.played import RETAINING, SAMPLED, Counts, TwoTenants, played, recorded, sequences
+from tests.support.played import (
+    RETAINING,
+    SAMPLED,
+    Counts,
+    TwoTenants,
+    play_unguarded,
+    played,
+    recorded,
+    sequences,
+)
 from tests.support.simgpu import SimGpu, with_gpu
 from tests.support.tenants import Tenants, guarded, prepare, until
 from tests.system.test_guarded_smoke import environment, guarding
@@ -39,7 +48,7 @@ class Play:
         self.folder = tenants.gpu.work / f"sequence{number}"
         self.folder.mkdir()
         self.control = os.open("/dev/nvidiactl", os.O_RDWR | os.O_CLOEXEC)
-        self.counts = Counts(0, 0, 0)
+        self.counts = Counts()
 
     def charged(self) -> int:
         return sum(self.tenants.of(one).memory for one in self.ids)
@@ -72,7 +81,7 @@ def play_all(tenants: Tenants, count: int, without: str, missed: int) -> None:
     assert neighbour.alloc(2) == [1, 0]
     assert neighbour.free() == 0
     control = os.open("/dev/nvidiactl", os.O_RDWR | os.O_CLOEXEC)
-    before, counts, longest = manager.used(control), Counts(0, 0, 0), 0.0
+    before, counts, longest = manager.used(control), Counts(), 0.0
     for number, steps in enumerate(sequences(count, SEED, without)):
         one = Play(tenants, number, steps, before, missed)
         one.run()
@@ -116,6 +125,9 @@ def test_tenants_that_stay_let_go_of_what_both_of_them_had(tmp_path: Path) -> No
             assert play.play_all(chosen, seconds=100) == len(BETWEEN_TENANTS)
             assert play.wrong == []
             assert manager.used(control) == play.before
+            assert play.counts.pieces >= len(chosen)
+            assert play_unguarded(folder, chosen, play.environment).pieces >= play.counts.pieces
+            until(lambda: manager.used(control) == play.before, "all is given back")
         os.close(control)
 
     with_gpu(prepare(tmp_path), inside)

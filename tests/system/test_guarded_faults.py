@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.support import leftovers
+from nvc.agent import cgroups
+from tests.support import cgroupview, leftovers
 from tests.support.agent_tenants import Crashes, RunningAgent
 from tests.support.guarded import build_launcher
 from tests.support.native import build
@@ -53,6 +58,32 @@ def load(gpu: SimGpu) -> None:
         assert leftovers.until(lambda: all(tenant.status() is None for tenant in tenants), seconds=40)
 
 
+def kill_guard(gpu: SimGpu, killed: str) -> None:
+    """As tests/gpu/enforce/test_guard_faults.py; here the end matters: nothing is left, and no clean-up fails."""
+    with RunningAgent(gpu.work, UUID, gpu.nodes(), DRIVER, build_launcher(gpu.work), environment(gpu)) as agent:
+        tenant = agent.tenant(memory=2 * GIB, cap=500)
+        with Spoken(tenant.wrap([str(build() / "cuda_churn"), "60"]), environment(gpu)) as program:
+            said(program, 2)
+            monitor, supervisor = agent.pids(1)
+            victims = {"supervisor": (supervisor,), "monitor": (monitor,), "both": (monitor, supervisor)}[killed]
+            if killed == "both":
+                for pid in victims:
+                    os.kill(pid, signal.SIGSTOP)
+            # A killed one ends when the driver has taken its clients back; here, what is in its cgroup takes 1 s.
+            late = subprocess.Popen(["sleep", "1"], env=environment(gpu))
+            trees = cgroupview.directories(cgroups.tree_name(agent.directory))
+            for tenants in (one.iterdir() for one in map(Path, trees)):
+                for one in tenants:
+                    if one.is_dir():
+                        (one / "cgroup.procs").write_text(str(late.pid))
+            for pid in victims:
+                os.kill(pid, signal.SIGKILL)
+            assert tenant.holder.wait(10) == -signal.SIGKILL
+            assert leftovers.until(lambda: tenant.status() is None, seconds=10)
+    late.wait()
+    assert cgroupview.directories(cgroups.tree_name(agent.directory)) == []
+
+
 def said(program: Spoken, lines: int) -> dict[str, int]:
     found = {}
     for _ in range(lines):
@@ -63,3 +94,8 @@ def said(program: Spoken, lines: int) -> dict[str, int]:
 
 def test_killed_under_load(machine: Path) -> None:
     with_gpu(machine, load)
+
+
+@pytest.mark.parametrize("killed", ["supervisor", "monitor", "both"])
+def test_the_clean_up_after_a_guard_that_was_killed(machine: Path, killed: str) -> None:
+    with_gpu(machine, partial(kill_guard, killed=killed))

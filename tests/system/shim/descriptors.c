@@ -57,6 +57,7 @@ static uint32_t take (int descriptor, uint32_t object, uint64_t mebibytes)
 {
     struct memory memory = { .size = mebibytes << 20 };
 
+    memory.words[0] = 1; /* owner: any but 0 */
     memory.words[6] = 0x18000000; /* attributes that CUDA asks for */
     memory.words[2] = 0x1c101;
     return make (descriptor, 0x5c000001, object, 0x40, &memory);

@@ -50,6 +50,7 @@ class Client:
 def content(number: int, size: int) -> bytes:
     data = bytearray(size)
     if number == VIDEO_MEMORY:
+        struct.pack_into("<I", data, 0, 1)  # owner: any but 0
         struct.pack_into("<I", data, 24, 0x18000000)
         struct.pack_into("<Q", data, 64, 1 << 20)
     if number == CHANNEL:
