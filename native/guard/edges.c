@@ -241,13 +241,14 @@ int edges_apply (struct tenant *tenant, uint32_t gpu)
     if (edges->frozen[gpu] == frozen)
         calls = switch_gpu (edges, gpu, frozen); /* what could not be switched the last time */
     else {
-        uint64_t now;
+        uint64_t begun, now;
 
         while (!frozen && repeat_gpu (edges, gpu, false))
             continue;
+        begun = guard_now ();
         calls = switch_gpu (edges, gpu, frozen);
         now = guard_now ();
-        count_frozen (edges, gpu, now);
+        count_frozen (edges, gpu, frozen ? begun + (now - begun) / 2 : now); /* a stop takes effect in the middle of its call */
         edges->frozen[gpu] = frozen;
         edges->frozen_since[gpu] = now;
         guard_changed (tenant->guard);

@@ -3,7 +3,7 @@
  * sample says which process was on the engine when it was taken, and for which part of the time since the sample before the engine computed,
  * whatever the process. Runs as manager.c, under manager->lock.
  *
- * Each 200 ms, as an H100's: in step with the phases of caps, whose periods are parts or multiples of that.
+ * Each 200 ms, as an H100's.
  */
 #include "manager_state.h"
 

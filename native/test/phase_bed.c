@@ -8,6 +8,8 @@
  *     plan PERIOD [T SINCE UNTIL]...
  *     run MICROSECONDS          prints "T:BUSY_NS ..." of those that are there, since they arrived
  *     frozen                    prints the tenants that are off
+ *     off                       prints "T:NS ..." of all that were off: for how long, as the guard counts it
+ *     samples                   prints "WHEN:PART:T ..." of the driver's last 72 samples; T: -1 for none
  *     calls FREEZE THAW SPREAD LATE   microseconds: how long calls last, by how much that differs,
  *                                     how late the thread wakes
  *
@@ -15,6 +17,8 @@
  */
 #include "guard/phase.h"
 #include "manager_bed.h"
+#include "rm/nv_numbers.h"
+#include "rm/nv_params.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,13 +26,15 @@
 #define TENANTS 512
 #define PROCESSES 8
 #define GROUPS 8
-#define EPOCH UINT64_C (10000000000)
+#define FIRST_PID 1000u
+#define SAMPLES 72u
+#define EPOCH UINT64_C (18800000000) /* of the scheduler's periods, and of samples */
 #define FOREVER UINT64_C (1000000000000)
 
 static struct {
     struct manager_file *files[PROCESSES];
     uint32_t clients[PROCESSES], groups[PROCESSES], processes;
-    uint64_t slice;
+    uint64_t slice, off_ns, off_since;
     bool frozen;
 } tenants[TENANTS];
 static struct phase_plan plan;
@@ -92,9 +98,12 @@ static void set_slice (unsigned tenant, uint64_t microseconds)
 static void arrive (unsigned tenant, uint32_t groups)
 {
     struct manager_file *file = manager_open (bed, MANAGER_CONTROL, 0);
-    uint32_t group_params[5] = { 0, 0, 0, 1, 0 }, client = bed_client (file, 0), process = tenants[tenant].processes;
+    uint32_t group_params[5] = { 0, 0, 0, 1, 0 }, client, process = tenants[tenant].processes;
     static uint8_t channel_params[368];
 
+    bed_task.process = FIRST_PID + 2 * tenant;
+    client = bed_client (file, 0);
+    bed_task.process = FIRST_PID - 2;
     must (process < PROCESSES && groups > 0 && groups <= GROUPS, "too many of a tenant");
     for (uint32_t i = 0; i < groups; i++) {
         struct sim_submit work = { .client = client, .channel = 0x200 + i, .nanoseconds = 1000000, .count = FOREVER };
@@ -146,6 +155,10 @@ static void make (const struct phase_step *step)
         if (!step->freeze && lasts > 300000)
             advance_to (began + lasts - 300000);
         tenants[tenant].frozen = step->freeze;
+        if (step->freeze)
+            tenants[tenant].off_since = began + lasts / 2;
+        else
+            tenants[tenant].off_ns += began + lasts - tenants[tenant].off_since;
         for (uint32_t process = 0; process < tenants[tenant].processes; process++)
             switch_process (tenant, process, step->freeze);
         advance_to (began + lasts);
@@ -186,6 +199,34 @@ static void set_plan (char *words)
     must (phase_set (&plan, period, phases, count, now ()) == 0, "no memory for a plan");
 }
 
+static void print_samples (void)
+{
+    static struct {
+        NV2080_CTRL_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2_PARAMS head;
+        struct {
+            uint64_t stamp;
+            NV2080_CTRL_PERF_GPUMON_ENGINE_UTIL_SAMPLE engines[6 * 128 / sizeof (NV2080_CTRL_PERF_GPUMON_ENGINE_UTIL_SAMPLE)];
+        } samples[SAMPLES];
+    } params;
+    struct manager_file *file = manager_open (bed, MANAGER_CONTROL, 0);
+    uint32_t client = bed_client (file, 0);
+
+    params.head.type = NV2080_CTRL_GPUMON_SAMPLE_TYPE_PERFMON_UTIL;
+    params.head.bufSize = sizeof (params.samples);
+    must (bed_control (file, client, SUBDEVICE, NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2, &params, sizeof (params)) == 0,
+          "there are no samples");
+    manager_release (file);
+    for (uint32_t i = 0; i < SAMPLES; i++) {
+        const NV2080_CTRL_PERF_GPUMON_ENGINE_UTIL_SAMPLE *compute = &params.samples[i].engines[128 / sizeof (*compute)]; /* gr, after fb */
+        bool is_named = compute->procId != NV2080_GPUMON_PID_INVALID;
+
+        if (params.samples[i].stamp != 0)
+            printf ("%llu:%u:%d ", (unsigned long long) params.samples[i].stamp, compute->util,
+                    is_named ? (int) (compute->procId - FIRST_PID) / 2 : -1);
+    }
+    printf ("\n");
+}
+
 static void command (char *line)
 {
     char *words = strchr (line, ' ');
@@ -205,6 +246,17 @@ static void command (char *line)
             if (tenants[i].frozen)
                 printf ("%u ", i);
         printf ("\n");
+        return;
+    }
+    if (strncmp (line, "off", 3) == 0) {
+        for (unsigned i = 0; i < TENANTS; i++)
+            if (tenants[i].off_since != 0)
+                printf ("%u:%llu ", i, (unsigned long long) (tenants[i].off_ns + (tenants[i].frozen ? now () - tenants[i].off_since : 0)));
+        printf ("\n");
+        return;
+    }
+    if (strncmp (line, "samples", 7) == 0) {
+        print_samples ();
         return;
     }
     if (strncmp (line, "plan", 4) == 0) {
@@ -235,11 +287,13 @@ int main (void)
     static char line[65536];
 
     bed_start ();
+    bed_task.process = FIRST_PID - 2;
     /* The clock begins where the computer's is: somewhere in a period. Not so here, so that every run is the same. */
     advance_to (now () / EPOCH * EPOCH + EPOCH + 12345678);
     while (fgets (line, sizeof (line), stdin) != NULL) {
         command (line);
-        if (strncmp (line, "run", 3) == 0 || strncmp (line, "frozen", 6) == 0)
+        if (strncmp (line, "run", 3) == 0 || strncmp (line, "frozen", 6) == 0 || strncmp (line, "off", 3) == 0 ||
+            strncmp (line, "samples", 7) == 0)
             fflush (stdout);
     }
     for (unsigned i = 0; i < TENANTS; i++)

@@ -16,7 +16,7 @@
 
 static unsigned stops[CHANNELS]; /* the driver counts them */
 static uint32_t unknown = CHANNELS, partly_before = CHANNELS;
-static unsigned calls;
+static unsigned calls, lasts_us;
 
 /* As subdeviceCtrlCmdFifoDisableChannels: the first unknown handle ends it, with an error; what came before may be done. */
 int ioctl (int file, unsigned long request, ...)
@@ -33,6 +33,7 @@ int ioctl (int file, unsigned long request, ...)
         return 0; /* client and subdevice are there */
     params = (void *) (uintptr_t) control->params;
     calls++;
+    usleep (lasts_us);
     control->status = 0;
     for (uint32_t i = 0; i < params->numChannels; i++)
         if (params->hChannelList[i] == unknown)
@@ -137,6 +138,14 @@ int main (void)
     (void) edges_frozen (&tenant->edges, 0, &before);
     usleep (20000);
     tap_ok (edges_frozen (&tenant->edges, 0, &now) && now >= before + 20000000, "the time that channels are off counts");
+    atomic_store (&tenant->planned_frozen[0], false);
+    edges_apply (tenant, 0);
+    (void) edges_frozen (&tenant->edges, 0, &before);
+    atomic_store (&tenant->planned_frozen[0], true);
+    lasts_us = 20000; /* of each of two calls */
+    edges_apply (tenant, 0);
+    tap_ok (edges_frozen (&tenant->edges, 0, &now) && now >= before + 20000000, "from the middle of the calls that stop them");
+    lasts_us = 0;
     edges_forget (&tenant->edges, CLIENT);
     edges_forget (&tenant->edges, CLIENT + 1);
     (void) edges_frozen (&tenant->edges, 0, &before);

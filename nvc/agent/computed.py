@@ -2,13 +2,17 @@
 
 A sample says how busy the GPU was since the sample before, whichever process it was, and names the process that was on
 it at that moment. So the time of a tenant that computes alone is exact. Of several, each has of the busy time what it
-has of the samples, with a deviation of some points in ten seconds (an H100 samples each 200 ms). With phases of caps
-that says nothing: samples and phases are in step, and the same tenant is on at each. Pure.
+has of the samples, with a deviation of some points in ten seconds (an H100 samples each 200 ms); but no tenant has more
+than its channels were on for, which the guard measures: what samples gave it beyond that is of the others. Samples that
+are in step with the periods of caps find the same tenants again and again, and say nothing (``is_in_step``). Pure.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise
+
+from nvc.base.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +22,31 @@ if TYPE_CHECKING:
 
 #: Nanoseconds of samples that a ratio is of, and that it needs at least.
 WINDOW_NS, LEAST_NS = 10_000_000_000, 2_000_000_000
+#: Microseconds between two samples of an H100, and how many are looked at.
+SAMPLE_US, SAMPLES = 200_000, WINDOW_NS // 200_000_000
+#: The largest part of a period without any of them.
+_GAP = 0.1
 #: Without a sample for so long there is no ratio.
 STALE_NS = 5_000_000_000
+
+
+def is_in_step(period: int) -> bool:
+    """Whether samples leave out a part of such a period, in microseconds, again and again."""
+    places = sorted(number * SAMPLE_US % period for number in range(SAMPLES))
+    return max(after - place for place, after in pairwise([*places, places[0] + period])) > _GAP * period
+
+
+class _Moment(Record):
+    """What was counted in all by then, in nanoseconds (``ComputedTime``)."""
+
+    sampled_ns: int
+    asked_ns: int
+    shared: float
+    busy: dict[int, float]
+    alone: dict[int, float]
+    named: dict[int, float]
+    off: dict[int, int]
+    caps: dict[int, float]
 
 
 class ComputedTime:
@@ -29,43 +56,60 @@ class ComputedTime:
         self._before: GpuUsage | None = None
         #: Pid -> the tenant that it was of when it was alive; 0: of none.
         self._owners: dict[int, int] = {}
-        #: Tenant -> nanoseconds since this object was made. Busy time that no sample had a process for.
+        #: Busy time by tenant, since this object was made: of those alone on the GPU; that samples named it for beside
+        #: others; all in all. And all busy time of several.
+        self._alone: dict[int, float] = {}
+        self._named: dict[int, float] = {}
         self._busy: dict[int, float] = {}
+        self._shared = 0.0
+        #: Of that, what nobody was given yet.
         self._rest = 0.0
-        #: (sampled_ns, tenant -> nanoseconds), oldest first; when samples were added last, by CLOCK_MONOTONIC.
-        self._window: deque[tuple[int, dict[int, float]]] = deque()
+        #: What is of the last WINDOW_NS; of it, the parts of each, and of how much time they are.
+        self._window: deque[_Moment] = deque()
+        self._parts: dict[int, float] = {}
+        self._span = 0
+        #: When samples were added last, by CLOCK_MONOTONIC.
         self._sampled_at = 0
 
     def update(
-        self, gpu: GpuUsage, owners: Mapping[int, int], computing: Collection[int], *, has_phases: bool = False
+        self,
+        gpu: GpuUsage,
+        owners: Mapping[int, int],
+        computing: Collection[int],
+        off_ns: Mapping[int, int],
+        caps: Mapping[int, float],
+        *,
+        in_step: bool = False,
     ) -> None:
         """owners: pid -> tenant, of processes that are alive. computing: tenants that have groups; 0: others may.
 
-        has_phases: whether a cap is in force on the GPU.
+        off_ns: tenant -> nanoseconds that its channels were off, in all, as the guard counts them. caps: tenant -> what
+        its cap leaves it, 0 to 1, where it is in force: channels are on longer, for starting them takes time.
+        in_step: whether a cap is in force on the GPU with whose period samples are in step.
         """
         before, self._before = self._before, gpu
         self._owners = {pid: owners.get(pid) or self._owners.get(pid, 0) for pid in gpu.computed}
         # Another prober's begin at 0.
-        if (
-            before is None
-            or gpu.sampled_ns < before.sampled_ns
-            or not self._share_out(gpu, before, computing, has_phases)
-        ):
-            self._window.clear()
-        if not self._window or gpu.sampled_ns > self._window[-1][0]:
-            self._sampled_at = gpu.asked_ns
-            self._window.append((gpu.sampled_ns, dict(self._busy)))
-        while len(self._window) > 2 and self._window[1][0] <= gpu.sampled_ns - WINDOW_NS:
+        if before is None or gpu.sampled_ns < before.sampled_ns:
+            self._begin_anew()
+        elif not self._count(gpu, before, computing, in_step):
+            self._begin_anew()
+            self._rest = 0.0
+        while len(self._window) > 1 and self._window[1].sampled_ns <= gpu.sampled_ns - WINDOW_NS:
             self._window.popleft()
+        now = self._moment(gpu, off_ns, caps)
+        if self._window and before is not None:
+            self._span, self._parts = now.sampled_ns - self._window[0].sampled_ns, self._divided(now)
+            self._give(max(0, gpu.busy_ns - before.busy_ns))
+        if not self._window or now.sampled_ns > self._window[-1].sampled_ns:
+            self._sampled_at = gpu.asked_ns
+            self._window.append(now.replace(busy=dict(self._busy)))
 
     def part(self, tenant: int) -> float | None:
         """Of the GPU's time in the last WINDOW_NS, 0 to 1; None: the driver has no samples, or too few yet."""
         if self._before is None or self._before.asked_ns - self._sampled_at > STALE_NS:
             return None
-        (begin, was), (end, now) = self._window[0], self._window[-1]
-        if end - begin < LEAST_NS:
-            return None
-        return min(1.0, (now.get(tenant, 0.0) - was.get(tenant, 0.0)) / (end - begin))
+        return min(1.0, self._parts.get(tenant, 0.0) / self._span) if self._span >= LEAST_NS else None
 
     def busy_ns(self, tenant: int) -> int:
         """In all, since this object was made."""
@@ -74,29 +118,86 @@ class ComputedTime:
     def lost(self) -> None:
         """There are no answers of the driver any more; what was computed stays counted."""
         self._before = None
-        self._window.clear()
+        self._begin_anew()
 
     def gone(self, tenant: int) -> None:
-        """The tenant is over."""
-        self._busy.pop(tenant, None)
+        """The tenant is over. What it had is nobody's (0) then, and not the others'."""
+        kept = [times for one in self._window for times in (one.busy, one.alone, one.named)]
+        for times in (self._busy, self._alone, self._named, *kept):
+            if tenant in times:
+                times[0] = times.get(0, 0.0) + times.pop(tenant)
 
-    def _share_out(self, gpu: GpuUsage, before: GpuUsage, computing: Collection[int], has_phases: bool) -> bool:
-        """The busy time since then, to the tenants that computed; False: nothing says which they were."""
-        self._rest += max(0, gpu.busy_ns - before.busy_ns)
-        grown = dict.fromkeys(computing, 0)
+    def _begin_anew(self) -> None:
+        self._window.clear()
+        self._parts, self._span = {}, 0
+
+    def _moment(self, gpu: GpuUsage, off_ns: Mapping[int, int], caps: Mapping[int, float]) -> _Moment:
+        times = dict(self._busy), dict(self._alone), dict(self._named), dict(off_ns), dict(caps)
+        return _Moment(gpu.sampled_ns, gpu.asked_ns, self._shared, *times)
+
+    def _count(self, gpu: GpuUsage, before: GpuUsage, computing: Collection[int], in_step: bool) -> bool:
+        """The busy time since then, and who was named; False: nothing says which they were."""
+        busy = max(0, gpu.busy_ns - before.busy_ns)
+        named = dict.fromkeys(computing, 0)
         for pid, now in gpu.computed.items():
             was = before.computed.get(pid, 0)
-            size = now - was if now >= was else now
-            if size:
-                grown[self._owners[pid]] = grown.get(self._owners[pid], 0) + size
-        total = sum(grown.values())
-        if len(grown) > 1 and has_phases:
-            self._rest = 0.0
+            if size := now - was if now >= was else now:
+                named[self._owners[pid]] = named.get(self._owners[pid], 0) + size
+        if len(named) == 1:
+            (tenant,) = named
+            self._alone[tenant] = self._alone.get(tenant, 0.0) + busy
+            return True
+        if named and in_step:
             return False
-        if len(grown) == 1:
-            grown, total = dict.fromkeys(grown, 1), 1
-        if total:
-            for tenant, size in grown.items():
-                self._busy[tenant] = self._busy.get(tenant, 0.0) + self._rest * size / total
-            self._rest = 0.0
+        self._shared += busy
+        for tenant, size in named.items():
+            self._named[tenant] = self._named.get(tenant, 0.0) + size
         return True
+
+    def _divided(self, now: _Moment) -> dict[int, float]:
+        """The busy time of each in the window: by samples, and no more than its channels were on, or its cap."""
+        begin = self._window[0]
+        sampled, asked = now.sampled_ns - begin.sampled_ns, max(1, now.asked_ns - begin.asked_ns)
+        named = {tenant: _grown(now.named, begin.named, tenant) for tenant in now.named}
+        each = (now.shared - begin.shared) / (sum(named.values()) or 1)
+        tenants = named.keys() | now.alone.keys()
+        wanted = {tenant: _grown(now.alone, begin.alone, tenant) + each * named.get(tenant, 0.0) for tenant in tenants}
+        most = {}
+        for tenant in tenants:
+            on = max(0.0, 1 - (now.off.get(tenant, 0) - begin.off.get(tenant, 0)) / asked)
+            cap = now.caps.get(tenant, 1.0)
+            if cap < 1:
+                cap = max(cap, *(one.caps.get(tenant, 1.0) for one in self._window))
+            most[tenant] = sampled * min(on, cap)
+        return _bounded(wanted, most, named)
+
+    def _give(self, busy: float) -> None:
+        """So much busy time more, so that what each got in the window is its part of it."""
+        self._rest += busy
+        begin = self._window[0].busy
+        missing = {tenant: max(0.0, part - _grown(self._busy, begin, tenant)) for tenant, part in self._parts.items()}
+        total = sum(missing.values())
+        if total:  # else nobody was named yet
+            for tenant, part in missing.items():
+                self._busy[tenant] = self._busy.get(tenant, 0.0) + self._rest * part / total
+            self._rest = 0.0
+
+
+def _grown(now: Mapping[int, float], before: Mapping[int, float], tenant: int) -> float:
+    return now.get(tenant, 0.0) - before.get(tenant, 0.0)
+
+
+def _bounded(wanted: dict[int, float], most: Mapping[int, float], weights: Mapping[int, float]) -> dict[int, float]:
+    """What each wants, but no more than its most while others can have the rest, by their weights."""
+    got = {tenant: min(size, most[tenant]) for tenant, size in wanted.items()}
+    left = sum(wanted.values()) - sum(got.values())
+    while left >= 1:
+        room = {tenant: weight for tenant, weight in weights.items() if weight and got[tenant] < most[tenant]}
+        if not room:
+            break  # switching is busy time, too
+        total = sum(room.values())
+        for tenant, weight in room.items():
+            got[tenant] = min(most[tenant], got[tenant] + left * weight / total)
+        left = sum(wanted.values()) - sum(got.values())
+    scale = sum(wanted.values()) / (sum(got.values()) or 1)
+    return {tenant: size * scale for tenant, size in got.items()}

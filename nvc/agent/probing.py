@@ -7,13 +7,15 @@ import contextlib
 import time
 
 from nvc.agent.balance import Balance, Finding, Sight
-from nvc.agent.computed import ComputedTime
+from nvc.agent.computed import ComputedTime, is_in_step
 from nvc.agent.owners import Owners
 from nvc.agent.part import Part
 from nvc.agent.settings import FREEZE, STOP_ADMISSION
 from nvc.base.errors import ContainerError, NvcError
+from nvc.guard.scheduling import SWITCH_US
 from nvc.share import change, store
 from nvc.share.limits import NODE_UVM
+from nvc.share.model import CAP_WHOLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     from nvc.agent.agent import Agent
     from nvc.agent.tenant import Tenant
+    from nvc.guard.pages import TenantStatus
     from nvc.guard.prober import Prober
     from nvc.guard.usage import GpuUsage
     from nvc.share.limits import Limits
@@ -149,16 +152,24 @@ class Probing(Part):
         by_tenant: dict[int, dict[int, int]] = {}
         for pid, number in owners.items():
             by_tenant.setdefault(number, {})[pid] = gpu.processes[pid]
-        sights = []
+        sights, off = [], {}
         for tenant in tenants:
             own = by_tenant.get(tenant.number, {})
             self._reported.setdefault(tenant.number, {})[gpu.uuid] = sum(own.values())
             with contextlib.suppress(OSError):
-                sights.append(self._sight(tenant, gpu, own))
+                status = self._agent.supervisors.status(tenant.number)
+                sights.append(_sight(tenant, gpu, own, status))
+                off[tenant.number] = status.gpus[_place(tenant, gpu.uuid)].frozen_ns
         outside = by_tenant.get(0, {})
         computing = {one.number for one in sights if one.groups} | ({0} if any(outside.values()) else set())
-        has_phases = any(self._agent.shares(one, _place(one, gpu.uuid)).cap_in_force for one in tenants)
-        self._computed.setdefault(gpu.uuid, ComputedTime()).update(gpu, owners, computing, has_phases=has_phases)
+        periods = {one.number: self._agent.shares(one, _place(one, gpu.uuid)).period for one in tenants}
+        in_step = any(map(is_in_step, {*periods.values()} - {0}))
+        caps = {
+            one.number: one.limits.gpus[_place(one, gpu.uuid)].cap / CAP_WHOLE - SWITCH_US / periods[one.number]
+            for one in tenants
+            if periods[one.number]
+        }
+        self._computed.setdefault(gpu.uuid, ComputedTime()).update(gpu, owners, computing, off, caps, in_step=in_step)
         balance = self._balances.setdefault(gpu.uuid, Balance())
         self._findings[gpu.uuid] = finding = balance.update(gpu, sights, outside)
         self._tell(gpu.uuid, finding)
@@ -168,16 +179,6 @@ class Probing(Part):
         uuids = {uuid for uuid, finding in self._findings.items() if finding.lasts_ns}
         tenants = [one for one in self._agent.tenants if any(gpu.uuid in uuids for gpu in one.limits.gpus)]
         self._prober.name({pid for tenant in tenants for pid in self._owners.pids(tenant)})
-
-    def _sight(self, tenant: Tenant, gpu: GpuUsage, own: dict[int, int]) -> Sight:
-        """Raises OSError."""
-        index = _place(tenant, gpu.uuid)
-        status = self._agent.supervisors.status(tenant.number)
-        # A supervisor that its tenant has taken over can say that more is charged: up to the quota.
-        charged = min(status.gpus[index].memory, tenant.limits.gpus[index].memory or gpu.total)
-        has_uvm = any(node.kind == NODE_UVM for node in tenant.limits.nodes)
-        groups = status.gpus[index].groups
-        return Sight(tenant.number, charged, own, status.notifications, status.continued, has_uvm, groups)
 
     def _tell(self, uuid: str, finding: Finding) -> None:
         if not finding.is_said:
@@ -213,6 +214,16 @@ class Probing(Part):
     def _locked_pause(self, tenant: Tenant) -> None:
         with store.find(tenant.living.key, self._agent.options.shares) as entry, change.Hold(entry) as held:
             change.pause(held, paused=True)
+
+
+def _sight(tenant: Tenant, gpu: GpuUsage, own: dict[int, int], status: TenantStatus) -> Sight:
+    index = _place(tenant, gpu.uuid)
+    # A supervisor that its tenant has taken over can say that more is charged: up to the quota.
+    charged = min(status.gpus[index].memory, tenant.limits.gpus[index].memory or gpu.total)
+    has_uvm = any(node.kind == NODE_UVM for node in tenant.limits.nodes)
+    return Sight(
+        tenant.number, charged, own, status.notifications, status.continued, has_uvm, status.gpus[index].groups
+    )
 
 
 def _place(tenant: Tenant, uuid: str) -> int:

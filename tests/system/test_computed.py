@@ -95,14 +95,19 @@ def test_tenants_that_take_turns_have_their_parts(machine: Path) -> None:
     with_gpu(machine, inside)
 
 
-def test_with_caps_of_several_the_ratio_is_said_to_be_an_estimate(machine: Path) -> None:
-    """Samples find the same one on, again and again."""
+@pytest.mark.parametrize("config", ["", "[agent]\nperiod = 50\n"], ids=["usual period", "50 ms"])
+def test_beside_caps_of_several_it_is_measured_where_samples_are_not_in_step(machine: Path, config: str) -> None:
+    """In step they find the same one on, again and again; that the ratio is an estimate is said then."""
 
     def inside(gpu: SimGpu) -> None:
-        with RunningAgent(gpu.work, UUID, gpu.nodes(), DRIVER, build_launcher(gpu.work), environment(gpu)) as agent:
-            status, _ = burn(gpu, [agent.tenant(memory=4 * GIB, cap=cap) for cap in (600, 300)], 3.0)
-            assert [one["is_measured"] for one in status] == [False, False]
+        place = gpu.work, UUID, gpu.nodes(), DRIVER, build_launcher(gpu.work), environment(gpu)
+        with RunningAgent(*place, config=config) as agent:
+            status, kernels = burn(gpu, [agent.tenant(memory=4 * GIB, cap=cap) for cap in (600, 300)], 5.0)
+            assert [one["is_measured"] for one in status] == [not config] * 2
             assert all(one["achieved_ratio"] > 0 for one in status)
+            if not config:
+                found = [one["achieved_ratio"] for one in status]
+                assert all(abs(one - kernel) < 0.15 for one, kernel in zip(found, kernels, strict=True)), kernels
 
     with_gpu(machine, inside)
 

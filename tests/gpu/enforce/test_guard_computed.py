@@ -146,6 +146,24 @@ def test_measured_time_is_that_of_the_kernels(agent: RunningAgent, start: Starts
     assert good == [True, True]
 
 
+@pytest.mark.parametrize("caps", [(70, 30), (50, 30, 20), (30, 20, 10), (40, 20, 10, 10, 10)], ids=str)
+def test_measured_time_beside_caps_is_that_of_the_kernels(
+    agent: RunningAgent, start: Starts, table: Table, caps: tuple[int, ...]
+) -> None:
+    """All of them have work all the time. With periods of 50 ms samples were in step with them."""
+    tenants = [agent.tenant(memory=4 * GIB) for _ in caps]
+    first = start("burn", "plain", KERNEL, tenant=tenants[0])
+    iterations = first.line().split()[2]
+    _rates([first], SETTLE)
+    solo = _rates([first], SOLO)[0]
+    programs = [first, *(start("burn", "plain", KERNEL, iterations, tenant=tenant) for tenant in tenants[1:])]
+    for program in programs[1:]:
+        program.line()
+    for tenant, cap in zip(tenants, caps, strict=True):
+        _set(agent, tenant, f"cap={cap}%")
+    assert _compare(table, f"caps of {', '.join(map(str, caps))} % together", tenants, programs, solo)
+
+
 def _show(table: Table, said: dict[str, int]) -> None:
     """What another source says of the same seconds, for whoever has to choose one: no goal."""
     parts = sorted((size for name, size in said.items() if name.startswith("pid_")), reverse=True)
