@@ -31,6 +31,8 @@ from tools.measuring import Failed, Row, interleave, markdown, peak_mib, spawn
 DRIVER = Path("/proc/driver/nvidia/version")
 #: docs/internals/design.md, "Goals". `nvidia-smi -L` stands in for nvidia-container-cli.
 GOAL_HOOK, GOAL_CONFIGURE, GOAL_COLD, GOAL_AGENT, GOAL_MANY, LIMIT_MIB = 1.5, 1.45, 2.0, 0.7, 1.0, 48
+#: `nvc-runtime create` of a container without a GPU, until the real runtime runs.
+GOAL_RUNTIME = 1.25
 #: `configure` through the agent against NVIDIA's own program, where that is installed.
 REFERENCE, GOAL_REFERENCE = "nvidia-container-cli", 0.5
 MANY = 64
@@ -42,9 +44,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--many-rounds", type=int, default=3, help=f"rounds of {MANY} containers at once (default 3)")
     parser.add_argument(
         "--only",
-        choices=["agent", "calls", "cold"],
+        choices=["agent", "calls", "cold", "none"],
         help="these rows alone: agent is `configure` by the pre-fork server, calls those of tools/bench_calls.py, cold "
-        "`configure` and `list` with an inventory and without",
+        "`configure` and `list` with an inventory and without, none a container without a GPU",
     )
     parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
     parser.add_argument("--write", metavar="FILE", help="also write the report to FILE, e.g. docs/measured/NAME.md")
@@ -55,9 +57,13 @@ def main(argv: Sequence[str]) -> int:
     bed = Bed()
     try:
         bench = Bench(bed, options.rounds, options.many_rounds)
-        rows = {"agent": bench.agent_rows, "calls": bench.call_rows, "cold": bench.cold_rows}.get(
-            options.only, bench.rows
-        )()
+        chosen = {
+            "agent": bench.agent_rows,
+            "calls": bench.call_rows,
+            "cold": bench.cold_rows,
+            "none": bench.none_rows,
+        }
+        rows = chosen.get(options.only, bench.rows)()
     except (Failed, OSError, RuntimeError, subprocess.CalledProcessError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
@@ -84,13 +90,23 @@ class Bench:
 
     def rows(self) -> list[Row]:
         self._warm_up()
-        started = [self._hook(), *self._configure(), self._inventory("cold"), self._inventory("warm"), self._many()]
+        started = [
+            *self.none_rows(),
+            *self._configure(),
+            self._inventory("cold"),
+            self._inventory("warm"),
+            self._many(),
+        ]
         return [*started, *self.call_rows()]
 
     def cold_rows(self) -> list[Row]:
         """With an inventory and without."""
         self._warm_up()
         return [row for kind in ("warm", "cold") for row in (self._configure_by(kind), self._inventory(kind))]
+
+    def none_rows(self) -> list[Row]:
+        """A container that asks for no GPU."""
+        return [self._hook(), self._create()]
 
     def call_rows(self) -> list[Row]:
         """What is not the start of a container."""
@@ -128,6 +144,21 @@ class Bench:
             row,
             self.rounds * 3,  # short, so more of them
             lambda _: spawn(command, stdin=str(state)) * 1e3,
+            lambda _: spawn(self.bare) * 1e3,
+        )
+
+    def _create(self) -> Row:
+        """nvc-runtime, with true(1) in the place of the real runtime, whose own time is in both."""
+        directory = self.bed.bundle(Container(self.bed.base, ["/bin/true"], [f"V{i}={'x' * 40}" for i in range(20)]))
+        programs = self.bed.directory("programs")
+        (programs / "runc").symlink_to(shutil.which("true") or "/bin/true")
+        command = [self.bed.commands.runtime, "--root", "/run/runc", "create", "--bundle", str(directory), "c"]
+        environment = {"PATH": str(programs)}
+        row = Row("`nvc-runtime create`, container without a GPU", "bare `python3 -I -S -c pass`", goal=GOAL_RUNTIME)
+        return interleave(
+            row,
+            self.rounds * 3,
+            lambda _: spawn(command, environment=environment) * 1e3,
             lambda _: spawn(self.bare) * 1e3,
         )
 

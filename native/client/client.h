@@ -1,5 +1,6 @@
-// The installed programs nvc-py, nvc-hook and their other names: a client of the agent's pre-fork server (nvc.prefork) that
-// becomes the Python program when there is no agent, or the server does not take this request.
+// The installed programs nvc-py, nvc-hook, nvc-runtime and their other names: a client of the agent's pre-fork server (nvc.prefork)
+// that becomes the Python program when there is no agent, or the server does not take this request. As nvc-runtime it asks no agent:
+// it becomes the real runtime where nothing asks for a GPU.
 //
 // One SOCK_SEQPACKET connection, packets:
 //     client  struct request_header, then strings with their NUL: name, words, environment; four descriptors
@@ -27,6 +28,7 @@ enum {
     REQUEST_DESCRIPTORS = 4,        // standard input, output, error; working directory
     READY_MILLISECONDS = 1000,      // until 'R' or 'N'; an agent that is busy for longer is of no use
     PATH_LIMIT = 4096,
+    FILE_LIMIT = 1024 * 1024,       // of a config.json or config.toml that is looked at here
 };
 
 struct request_header {
@@ -58,5 +60,14 @@ int request_wanted (const char *name, char *const words[]);
 
 // Sends the request and waits for its end. ENDED: *status is a wait status, or -1 when the connection broke.
 enum outcome session_run (const char *request, size_t length, int *status);
+
+// Becomes the real runtime, where `name` is one of nvc-runtime's and no GPU is asked for; returns where Python has to decide.
+void runtime_become (const char *name, char *argv[]);
+
+// Whether a config.json may ask for GPUs: 1 where that is not certain. The text is changed.
+int runtime_may_ask (char *text, size_t size);
+
+// Whether a config.toml changes nothing of what a request is or of the real runtime. The text is changed; text[size] is the caller's.
+int runtime_config_is_usual (char *text, size_t size);
 
 #endif

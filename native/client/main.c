@@ -42,6 +42,8 @@ main (int argc, char *argv[])
         fprintf (stderr, "%s: the Python program of this installation is missing; install it again\n", argc ? argv[0] : "nvc-py");
         return 1;
     }
+    if (argc > 0)
+        runtime_become (place.name, argv);
     if (argc > 0 && geteuid () == 0 && request_wanted (place.name, argv + 1) && streams_open ()) {
         size_t length = request_make (&place, argv + 1, environ, request);
         int status;

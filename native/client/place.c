@@ -11,6 +11,7 @@
 // tools/install gives these names to this program.
 static const char *const NAMES[] = {
     "nvc-py", "nvidia-container-cli", "nvc-hook", "nvidia-container-runtime-hook", "nvidia-container-toolkit",
+    "nvc-runtime", "nvidia-container-runtime", "nvidia-container-runtime.legacy", "nvidia-container-runtime.cdi",
 };
 
 static const char *

@@ -1,0 +1,274 @@
+// nvc-runtime for a command that is about no GPU: becomes the real runtime without Python (hook/runtime), which decides all else.
+//
+// A container can ask for GPUs only with words that stand in its config.json. So that file is not parsed: where none of the words is
+// in it, no reading finds a request, whatever its structure. The same holds of config.toml: a line that is not understood is Python's.
+#include "client.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+// The lists are those of hook/runtime/command.py, hook/swarm.py and nvc/request/hook_config.py (tests/contract/test_client_runtime.py).
+static const char *const COMMANDS[] = {
+    "checkpoint", "create", "delete", "events", "features", "init", "kill", "list", "pause", "ps", "restore", "resume", "run", "spec",
+    "start", "state", "update", "help", "version", "completion", "info", "mounts", NULL,
+};
+static const char *const VALUED[] = { "log", "log-format", "log-level", "root", "criu", "rootless", "cgroup-manager", "l", "r", NULL };
+static const char *const CONFIGS[] = { "nvc/config.toml", "nvidia-container-runtime/config.toml", NULL };
+static const char *const NAMES[] = {
+    "nvc-runtime", "nvidia-container-runtime", "nvidia-container-runtime.legacy", "nvidia-container-runtime.cdi", NULL,
+};
+static const char *const RUNTIMES[] = { "runc", "crun", NULL };
+#define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+// What each request has (hook/bundle.py, hook/environment.py, hook/swarm.py, hook/runtime/__main__.py).
+static const char *const WORDS[] = {
+    "NVIDIA_VISIBLE_DEVICES", "CUDA_VERSION", "nvidia-container-devices", "cdi.k8s.io/", "NVC_DEVICES", "apply-cuda-memory-limits", NULL,
+};
+// A request only where it stands alone: it is in the name of a directory of every container.
+#define WHOLE_WORD "share"
+// Keys that may hold another word, or another place for what Python writes; and their lines that say what is so in any case.
+static const char *const KEYS[] = { "runtimes", "annotation-prefixes", "swarm-resource", "debug", NULL };
+static const char *const USUAL[] = { "runtimes=[\"runc\",\"crun\"]", "annotation-prefixes=[\"cdi.k8s.io/\"]", NULL };
+
+static int
+listed (const char *const list[], const char *text, size_t length)
+{
+    for (; *list; list++)
+        if (strlen (*list) == length && memcmp (*list, text, length) == 0)
+            return 1;
+    return 0;
+}
+
+static int
+is_part (unsigned char byte)
+{
+    return (byte >= '0' && byte <= '9') || (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z') || (byte && strchr ("_-./", byte));
+}
+
+static int
+hexadecimal (const char *text)
+{
+    int value = 0;
+    for (int i = 0; i < 4; i++) {
+        const char *digits = "0123456789abcdef0123456789ABCDEF", *digit = text[i] ? strchr (digits, text[i]) : NULL;
+        if (!digit)
+            return -1;
+        value = value * 16 + (int) (digit - digits) % 16;
+    }
+    return value;
+}
+
+// JSON's escapes become what they stand for, or a space where no word can have it. The new length; -1 for what JSON does not have.
+static ssize_t
+unescape (char *text, size_t length)
+{
+    size_t used = 0;
+    for (size_t at = 0; at < length; at++) {
+        unsigned char byte = (unsigned char) text[at];
+        if (byte < ' ' && byte != '\n' && byte != '\t' && byte != '\r')
+            return -1;
+        if (byte == '\\') {
+            if (++at == length || !text[at] || !strchr ("\"\\/bfnrtu", text[at]))
+                return -1;
+            byte = strchr ("\"\\/", text[at]) ? (unsigned char) text[at] : ' ';
+            if (text[at] == 'u') {
+                int value = length - at > 4 ? hexadecimal (text + at + 1) : -1;
+                if (value < 0)
+                    return -1;
+                byte = value > ' ' && value < 127 ? (unsigned char) value : ' ';
+                at += 4;
+            }
+        }
+        text[used++] = (char) byte;
+    }
+    return (ssize_t) used;
+}
+
+int
+runtime_may_ask (char *text, size_t size)
+{
+    ssize_t length = unescape (text, size);
+    if (length < 0)
+        return 1;
+    const char *end = text + length;
+    for (const char *const *word = WORDS; *word; word++)
+        if (memmem (text, (size_t) length, *word, strlen (*word)))
+            return 1;
+    const char *found = text;
+    while ((found = memmem (found, (size_t) (end - found), WHOLE_WORD, strlen (WHOLE_WORD)))) {
+        const char *after = found + strlen (WHOLE_WORD);
+        if ((found == text || !is_part ((unsigned char) found[-1])) && (after == end || !is_part ((unsigned char) *after)))
+            return 1;
+        found = after;
+    }
+    return 0;
+}
+
+// One line of config.toml, without its spaces: nothing, a comment, the name of a table, or KEY=VALUE on one line.
+static int
+line_is_usual (const char *line)
+{
+    if (!*line || *line == '#' || listed (USUAL, line, strlen (line)))
+        return 1;
+    size_t length = strlen (line), key = 0;
+    if (*line == '[') {
+        for (key = 1; is_part ((unsigned char) line[key]); key++)
+            ;
+        return key > 1 && line[key] == ']' && line[key + 1] == '\0';
+    }
+    while (is_part ((unsigned char) line[key]) && line[key] != '.' && line[key] != '/')
+        key++;
+    const char *value = line + key + 1;
+    if (key == 0 || line[key] != '=' || listed (KEYS, line, key) || strstr (line, "\"\"\"") || strstr (line, "'''") || *value == '{')
+        return 0;
+    return *value != '[' || (line[length - 1] == ']' && !strchr (value, '#'));
+}
+
+int
+runtime_config_is_usual (char *text, size_t size)
+{
+    if (memchr (text, '\0', size))
+        return 0;
+    size_t used = 0;
+    for (size_t at = 0; at <= size; at++) {
+        char byte = at < size ? text[at] : '\n';
+        if (byte == ' ' || byte == '\t' || byte == '\r')
+            continue;
+        if (byte != '\n') {
+            text[used++] = byte;
+            continue;
+        }
+        text[used] = '\0'; // at most text[size], which the caller has
+        if (!line_is_usual (text))
+            return 0;
+        used = 0;
+    }
+    return 1;
+}
+
+// The whole of a small regular file, with a NUL behind it that is not counted; NULL for any other.
+static char *
+read_file (const char *path, size_t *size)
+{
+    struct stat status;
+    int file = open (path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (file < 0)
+        return NULL;
+    char *text = NULL;
+    if (fstat (file, &status) == 0 && S_ISREG (status.st_mode) && status.st_size < FILE_LIMIT && (text = malloc ((size_t) status.st_size + 2))) {
+        // One byte more than it had: a file that grows is not read as a part of itself.
+        ssize_t length = read (file, text, (size_t) status.st_size + 1);
+        if (length != (ssize_t) status.st_size) {
+            free (text);
+            text = NULL;
+        } else {
+            text[length] = '\0';
+            *size = (size_t) length;
+        }
+    }
+    close (file);
+    return text;
+}
+
+static int
+file_holds (const char *path, int (*holds) (char *, size_t), int unread)
+{
+    size_t size = 0;
+    char *text = read_file (path, &size);
+    int answer = text ? holds (text, size) : unread;
+    free (text);
+    return answer;
+}
+
+static int
+settings_are_usual (void)
+{
+    const char *named = getenv ("NVIDIA_CTK_CONFIG_FILE_PATH"), *directory = getenv ("XDG_CONFIG_HOME");
+    struct stat status;
+    char path[PATH_LIMIT];
+    if ((named && *named) || getenv ("NVC_DEVICES"))
+        return 0;
+    for (const char *const *file = CONFIGS; *file; file++) {
+        int length = snprintf (path, sizeof path, "%s/%s", directory && *directory == '/' ? directory : "/etc", *file);
+        if (length < 0 || (size_t) length >= sizeof path)
+            return 0;
+        if (lstat (path, &status) == 0)
+            return file_holds (path, runtime_config_is_usual, 0);
+        if (errno != ENOENT && errno != ENOTDIR)
+            return 0;
+    }
+    return 1;
+}
+
+// The command among the words of a runtime's command line, and its bundle; NULL where Python has to say.
+static const char *
+command_of (char *const words[], const char **bundle)
+{
+    for (; *words && **words == '-' && (*words)[1]; words++) {
+        const char *name = *words + strspn (*words, "-");
+        if (listed (VALUED, name, strlen (name)) && words[1])
+            words++;
+    }
+    const char *command = *words;
+    if (!command || !listed (COMMANDS, command, strlen (command)))
+        return NULL;
+    for (*bundle = "."; *words; words++) {
+        const char *name = *words + strspn (*words, "-");
+        size_t length = strcspn (name, "=");
+        if (**words != '-' || !(listed ((const char *const[]){ "b", "bundle", NULL }, name, length)))
+            continue;
+        if (!name[length] && !words[1])
+            return NULL;
+        *bundle = name[length] ? name + length + 1 : words[1];
+    }
+    return command;
+}
+
+static int
+is_usual (char *const words[])
+{
+    const char *bundle, *command = command_of (words, &bundle);
+    char path[PATH_LIMIT];
+    if (!command || !settings_are_usual ())
+        return 0;
+    if (strcmp (command, "create") != 0 && strcmp (command, "run") != 0)
+        return 1;
+    int length = snprintf (path, sizeof path, "%s/config.json", *bundle ? bundle : ".");
+    return length > 0 && (size_t) length < sizeof path && !file_holds (path, runtime_may_ask, 1);
+}
+
+// In the directories of PATH, then the usual ones. 0 where there is none, or this program has its name.
+static int
+find_runtime (char *path, size_t size)
+{
+    struct stat own, found;
+    const char *variable = getenv ("PATH");
+    if (stat ("/proc/self/exe", &own) != 0)
+        return 0;
+    for (const char *const *name = RUNTIMES; *name; name++)
+        for (int usual = 0; usual < 2; usual++)
+            for (const char *part = usual ? DEFAULT_PATH : variable ? variable : ""; *part; part += *part == ':') {
+                int length = (int) strcspn (part, ":");
+                int written = snprintf (path, size, "%.*s/%s", length, part, *name);
+                if (*part == '/' && written > 0 && (size_t) written < size && stat (path, &found) == 0 && S_ISREG (found.st_mode)
+                    && access (path, X_OK) == 0)
+                    return found.st_dev != own.st_dev || found.st_ino != own.st_ino;
+                part += length;
+            }
+    return 0;
+}
+
+void
+runtime_become (const char *name, char *argv[])
+{
+    char path[PATH_LIMIT], *called = argv[0];
+    if (!listed (NAMES, name, strlen (name)) || !is_usual (argv + 1) || !find_runtime (path, sizeof path))
+        return;
+    argv[0] = path;
+    execv (path, argv);
+    argv[0] = called;
+}

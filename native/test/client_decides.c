@@ -1,0 +1,25 @@
+/* For tests: texts on standard input, each as "J" or "T" and four bytes of length; an answer a text: 1 where a config.json may ask for
+ * GPUs, or a config.toml changes something. */
+#include "client/client.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int main (void)
+{
+    int kind;
+
+    while ((kind = getchar ()) != EOF) {
+        uint32_t size;
+        char *text;
+
+        if (fread (&size, sizeof size, 1, stdin) != 1 || (text = malloc ((size_t) size + 1)) == NULL || fread (text, 1, size, stdin) != size)
+            return 1;
+        text[size] = '\0';
+        putchar ((kind == 'J' ? runtime_may_ask (text, size) : !runtime_config_is_usual (text, size)) ? '1' : '0');
+        fflush (stdout);
+        free (text);
+    }
+    return 0;
+}
