@@ -95,6 +95,7 @@ struct CUctx_st {
     struct cuda_block *blocks;
     struct CUstream_st null_stream;
     uint64_t submitted, finished; /* pieces of work; finished: as far as known */
+    uint64_t before;              /* of these, on the channels that a checkpoint took away */
     size_t limits[8];
 };
 
@@ -118,11 +119,15 @@ CUresult cuda_enter (void);
 CUresult cuda_enter_context (CUcontext *context);
 void cuda_lock (void);
 void cuda_unlock (void);
+void cuda_end_call (void);
 static inline CUresult cuda_leave (CUresult result)
 {
-    cuda_unlock ();
+    cuda_end_call ();
     return result;
 }
+/* Calls that are being made. With `hold`, calls wait at their beginning until it is called with false. Under the lock. */
+unsigned int cuda_calls (void);
+void cuda_hold_calls (bool hold);
 #define CUDA_ENTER()                                                                                                   \
     do {                                                                                                               \
         CUresult entered_ = cuda_enter ();                                                                             \
@@ -148,6 +153,12 @@ struct cuda_entry *cuda_find_overlap (uint64_t address, uint64_t size);
 struct cuda_entry *cuda_find_reserved (uint64_t address, uint64_t size);
 /* Any entry of a context (for its destruction), NULL: none is left. */
 struct cuda_entry *cuda_find_of_context (CUcontext context);
+/* The context after another one, NULL: the first one; NULL: none is left. */
+CUcontext cuda_next_context (CUcontext context);
+/* Calls a function with every piece of cuMemAlloc's memory until one fails. */
+CUresult cuda_each_memory (CUresult (*act) (struct cuda_entry *entry));
+/* Whether everything that is registered can be taken off the GPU by a checkpoint. */
+bool cuda_all_can_go (void);
 
 /* --- devices (libcuda_devices.c) --- */
 CUresult cuda_choose_devices (void);
@@ -206,6 +217,14 @@ void cuda_array_release (struct cuda_entry *entry);
 void cuda_imported_release (struct cuda_entry *entry);
 /* Pools free their reserve above their threshold. */
 void cuda_trim_pools (struct cuda_device *device);
+
+/* Video memory goes and comes back at its address; without it, nothing happens, and success is returned. */
+CUresult cuda_memory_evict (struct cuda_entry *entry);
+CUresult cuda_memory_return (struct cuda_entry *entry);
+void cuda_small_evict (CUcontext context);
+CUresult cuda_small_return (CUcontext context);
+/* The thread that checkpoints the process on request (libcuda_checkpoint.c). */
+void cuda_checkpoint_begin (void);
 
 /* Releases an entry of any kind, with its resources (libcuda_release.c). */
 CUresult cuda_release (struct cuda_entry *entry);

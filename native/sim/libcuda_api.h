@@ -164,4 +164,11 @@ CUDA_FUNCTION (cuMemsetD16Async, CUdeviceptr pointer, unsigned short value, size
 CUDA_FUNCTION (cuMemsetD32_v2, CUdeviceptr pointer, unsigned int value, size_t count);
 CUDA_FUNCTION (cuMemsetD32Async, CUdeviceptr pointer, unsigned int value, size_t count, CUstream stream);
 
+CUDA_FUNCTION (cuCheckpointProcessGetState, int pid, CUprocessState *state);
+CUDA_FUNCTION (cuCheckpointProcessGetRestoreThreadId, int pid, int *thread);
+CUDA_FUNCTION (cuCheckpointProcessLock, int pid, CUcheckpointLockArgs *arguments);
+CUDA_FUNCTION (cuCheckpointProcessCheckpoint, int pid, CUcheckpointCheckpointArgs *arguments);
+CUDA_FUNCTION (cuCheckpointProcessRestore, int pid, CUcheckpointRestoreArgs *arguments);
+CUDA_FUNCTION (cuCheckpointProcessUnlock, int pid, CUcheckpointUnlockArgs *arguments);
+
 #endif

@@ -58,6 +58,27 @@ CUresult cuda_memory_release (struct cuda_entry *entry)
     return result;
 }
 
+CUresult cuda_memory_evict (struct cuda_entry *entry)
+{
+    struct allocation *allocation = (struct allocation *) entry;
+
+    return cuda_memory_free (entry->context->device, &allocation->memory);
+}
+
+CUresult cuda_memory_return (struct cuda_entry *entry)
+{
+    struct allocation *allocation = (struct allocation *) entry;
+    struct cuda_device *device = entry->context->device;
+    CUresult result = CUDA_SUCCESS;
+
+    if (allocation->memory.object != 0)
+        return result;
+    result = cuda_memory_allocate (device, entry->size, ATTRIBUTES_BLOCK, &allocation->memory);
+    if (result == CUDA_SUCCESS)
+        result = cuda_memory_place (device, &allocation->memory, entry->start, allocation->reserved);
+    return result;
+}
+
 bool cuda_memory_behind (struct cuda_entry *entry, struct cuda_memory *memory, uint64_t *offset)
 {
     if (entry->kind == KIND_SMALL)

@@ -1,6 +1,6 @@
 /* Lookup of callers' handles and addresses: balanced trees of ranges. Runs in the program's process, on the calling
  * thread, under the library's lock. */
-#include "libcuda.h"
+#include "libcuda_pool.h"
 
 #include <search.h>
 #include <stdlib.h>
@@ -92,4 +92,81 @@ struct cuda_entry *cuda_find_of_context (CUcontext context)
     if (search.found == NULL)
         twalk_r (handles, look, &search);
     return search.found;
+}
+
+struct walk {
+    CUcontext after, found;
+    CUresult (*act) (struct cuda_entry *entry);
+    CUresult result;
+    bool refused;
+};
+
+static void look_for_context (const void *node, VISIT visit, void *closure)
+{
+    struct walk *walk = closure;
+    struct cuda_entry *entry = *(struct cuda_entry *const *) node;
+
+    if ((visit != postorder && visit != leaf) || entry->kind != KIND_CONTEXT || walk->found != NULL)
+        return;
+    if (walk->after == NULL || entry->start > walk->after->entry.start)
+        walk->found = (CUcontext) entry;
+}
+
+CUcontext cuda_next_context (CUcontext context)
+{
+    struct walk walk = { .after = context };
+
+    twalk_r (handles, look_for_context, &walk);
+    return walk.found;
+}
+
+static void act_on_memory (const void *node, VISIT visit, void *closure)
+{
+    struct walk *walk = closure;
+    struct cuda_entry *entry = *(struct cuda_entry *const *) node;
+
+    if ((visit == postorder || visit == leaf) && entry->kind == KIND_MEMORY && walk->result == CUDA_SUCCESS)
+        walk->result = walk->act (entry);
+}
+
+CUresult cuda_each_memory (CUresult (*act) (struct cuda_entry *entry))
+{
+    struct walk walk = { .act = act };
+
+    twalk_r (addresses, act_on_memory, &walk);
+    return walk.result;
+}
+
+static void look_for_refused (const void *node, VISIT visit, void *closure)
+{
+    struct walk *walk = closure;
+    const struct cuda_entry *entry = *(struct cuda_entry *const *) node;
+
+    if (visit != postorder && visit != leaf)
+        return;
+    switch (entry->kind) {
+    case KIND_ARRAY:
+    case KIND_MIPMAP:
+    case KIND_PHYSICAL:
+    case KIND_MANAGED:
+    case KIND_MAPPED:
+    case KIND_POOLED:
+    case KIND_IMPORTED:
+        walk->refused = true;
+        break;
+    case KIND_POOL: /* unused memory that it keeps */
+        walk->refused |= ((const struct CUmemPoolHandle_st *) entry)->reserved != 0;
+        break;
+    default:
+        break;
+    }
+}
+
+bool cuda_all_can_go (void)
+{
+    struct walk walk = { .refused = false };
+
+    twalk_r (addresses, look_for_refused, &walk);
+    twalk_r (handles, look_for_refused, &walk);
+    return !walk.refused;
 }

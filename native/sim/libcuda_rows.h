@@ -185,5 +185,11 @@
     ROW (cuGraphLaunch, cuGraphLaunch, 10000, 0)                                                                       \
     ROW (cuGraphLaunch, cuGraphLaunch_ptsz, 10000, 1)                                                                  \
     ROW (cuGraphExecDestroy, cuGraphExecDestroy, 10000, 0)                                                             \
-    ROW (cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, 0)
+    ROW (cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, 0)                                                         \
+    ROW (cuCheckpointProcessGetState, cuCheckpointProcessGetState, 12080, 0)                                           \
+    ROW (cuCheckpointProcessGetRestoreThreadId, cuCheckpointProcessGetRestoreThreadId, 12080, 0)                       \
+    ROW (cuCheckpointProcessLock, cuCheckpointProcessLock, 12080, 0)                                                   \
+    ROW (cuCheckpointProcessCheckpoint, cuCheckpointProcessCheckpoint, 12080, 0)                                       \
+    ROW (cuCheckpointProcessRestore, cuCheckpointProcessRestore, 12080, 0)                                             \
+    ROW (cuCheckpointProcessUnlock, cuCheckpointProcessUnlock, 12080, 0)
 /* clang-format on */

@@ -127,6 +127,26 @@ static CUresult drop_block (CUcontext context, struct cuda_block *block)
     return result;
 }
 
+void cuda_small_evict (CUcontext context)
+{
+    for (struct cuda_block *block = context->blocks; block != NULL; block = block->next)
+        cuda_memory_free (context->device, &block->memory);
+}
+
+CUresult cuda_small_return (CUcontext context)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    for (struct cuda_block *block = context->blocks; block != NULL && result == CUDA_SUCCESS; block = block->next) {
+        if (block->memory.object != 0)
+            continue;
+        result = cuda_memory_allocate (context->device, CUDA_BLOCK, ATTRIBUTES_BLOCK, &block->memory);
+        if (result == CUDA_SUCCESS)
+            result = cuda_memory_place (context->device, &block->memory, block->address, CUDA_BLOCK);
+    }
+    return result;
+}
+
 CUresult cuda_small_free (struct cuda_entry *entry)
 {
     CUresult result = CUDA_SUCCESS;

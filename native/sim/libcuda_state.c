@@ -12,6 +12,9 @@
 
 struct cuda cuda = { .rm = { .control = -1 }, .uvm = -1, .uvm_second = -1, .next_handle = 0x5c000001 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t may_call = PTHREAD_COND_INITIALIZER;
+static unsigned int calls;
+static bool calls_wait;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
 void cuda_lock (void)
@@ -41,10 +44,32 @@ static void watch_forks (void)
 CUresult cuda_enter (void)
 {
     cuda_lock ();
-    if (cuda.life == CUDA_READY)
+    while (calls_wait && cuda.life == CUDA_READY)
+        pthread_cond_wait (&may_call, &lock);
+    if (cuda.life == CUDA_READY) {
+        calls++;
         return CUDA_SUCCESS;
+    }
     cuda_unlock ();
     return CUDA_ERROR_NOT_INITIALIZED;
+}
+
+void cuda_end_call (void)
+{
+    calls--;
+    cuda_unlock ();
+}
+
+unsigned int cuda_calls (void)
+{
+    return calls;
+}
+
+void cuda_hold_calls (bool hold)
+{
+    calls_wait = hold;
+    if (!hold)
+        pthread_cond_broadcast (&may_call);
 }
 
 CUresult cuda_enter_context (CUcontext *context)
@@ -118,6 +143,8 @@ static CUresult initialize (void)
     }
     fprintf (stderr, "libcuda: SIMULATED machine %s, nothing will run on a GPU\n", state->machine.name);
     pthread_once (&fork_once, watch_forks);
+    if (cuda.manager)
+        cuda_checkpoint_begin ();
     cuda.life = CUDA_READY;
     return CUDA_SUCCESS;
 }
@@ -157,19 +184,23 @@ CUresult cuInit (unsigned int flags)
         result = initialize ();
     if (result != CUDA_SUCCESS && cuda.life == CUDA_NEW)
         close_everything ();
-    return CUDA_LEAVE (result);
+    cuda_unlock ();
+    return result;
 }
 
 /* Works before cuInit too, as in the real library. */
 CUresult cuDriverGetVersion (int *version)
 {
     struct nvml_state *state = &cuda.nvml;
+    CUresult result = CUDA_SUCCESS;
 
     if (version == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     cuda_lock ();
     if (cuda.life == CUDA_NEW && machine_load (&state->machine, state->problem, sizeof (state->problem)) != MACHINE_FOUND)
-        return CUDA_LEAVE (CUDA_ERROR_UNKNOWN);
-    *version = (int) state->machine.cuda;
-    return CUDA_LEAVE (CUDA_SUCCESS);
+        result = CUDA_ERROR_UNKNOWN;
+    else
+        *version = (int) state->machine.cuda;
+    cuda_unlock ();
+    return result;
 }

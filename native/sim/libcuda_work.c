@@ -26,7 +26,7 @@ static CUresult look (CUcontext context, uint64_t until, bool wait)
     struct sim_progress call = { .client = cuda.rm.client, .channel = context->channel };
 
     if (wait) {
-        call.until = until;
+        call.until = until - context->before;
         call.timeout_ns = WAIT_NS;
         cuda_unlock ();
     }
@@ -37,8 +37,8 @@ static CUresult look (CUcontext context, uint64_t until, bool wait)
         if (cuda_find (context, KIND_CONTEXT) == NULL)
             return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     }
-    if (status == RM_STATUS_OK && call.finished > context->finished)
-        context->finished = call.finished;
+    if (status == RM_STATUS_OK && call.finished + context->before > context->finished)
+        context->finished = call.finished + context->before;
     return cuda_status (status);
 }
 

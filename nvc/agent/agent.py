@@ -27,11 +27,12 @@ from nvc.base.errors import AgentError, InputError, NvcError, reason
 from nvc.base.record import Record
 from nvc.guard.supervisors import Supervisors
 from nvc.linux.process import process_name
-from nvc.share import unowned
+from nvc.share import change, store, unowned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import TypeVar
 
     from nvc.agent.balance import Finding
     from nvc.agent.control import Handler
@@ -43,10 +44,14 @@ if TYPE_CHECKING:
     from nvc.model import Gpu
     from nvc.share.limits import Limits
 
+    T = TypeVar("T")
+
 #: Seconds between two looks at tenants and events; for another agent to end; between two lines to the service manager.
 LOOK, OTHER, FLUSH = 0.25, 5.0, 0.15
 #: Seconds after a tenant's end in which its processes end, and its cgroup can be removed.
 ENDING = 5.0
+#: Seconds for a change while the driver makes a call of the tenant: most take less than a millisecond, some hundreds.
+IN_FORCE = 3.0
 #: Seconds between two looks for entries of the store that no container has.
 CLEAN = 60.0
 #: The file that the one agent of a directory holds a lock of. Places of its pid there.
@@ -247,6 +252,31 @@ class Agent:
         """Whether a tenant can have these limits; in any thread. Raises ContainerError."""
         for part in self.parts:
             part.check_change(tenant, limits)
+
+    def locked(self, tenant: Tenant, act: Callable[[store.Entry], T]) -> T:
+        """What ``act`` does with the tenant's entry, under its lock. In a thread: another writer may have to end."""
+        with store.find(tenant.living.key, self.options.shares) as entry, change.Hold(entry) as held:
+            return act(held)
+
+    async def pause(self, tenant: Tenant, *, paused: bool) -> None:
+        """Write it down, and put it into force. Raises NvcError."""
+        try:
+            await asyncio.to_thread(self.locked, tenant, lambda entry: change.pause(entry, paused=paused))
+        finally:
+            await self.put_in_force(tenant)
+
+    async def put_in_force(self, tenant: Tenant) -> None:
+        """Raises AgentError where the tenant's call of the driver takes too long, NvcError."""
+        end = time.monotonic() + IN_FORCE
+        while not self.tenants.refresh(tenant):
+            if time.monotonic() > end:
+                raise AgentError(
+                    f"container {tenant.name}: the driver has not ended a call of it in {IN_FORCE:g} s",
+                    hint="the change is written, and in force when that call has ended",
+                )
+            await asyncio.sleep(0.005)
+        for part in self.parts:
+            await part.settled()
 
     # For the status.
 

@@ -40,6 +40,9 @@ class Part:
     def changed(self, tenant: Tenant) -> None:
         """A tenant's limits changed: ``tenant.limits`` has them, and the guard as well."""
 
+    async def resuming(self, tenant: Tenant, wait: float) -> None:
+        """A tenant is to go on. wait: seconds for memory. Raises NvcError where it cannot: it stays as it is."""
+
     async def settled(self) -> None:
         """Returns when what changed before is in force."""
 

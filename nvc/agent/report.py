@@ -192,4 +192,5 @@ def of(
         build,
         tuple([StatusContainer(one.name, one.pid, one.engine_name) for one in record.members]),
         record.engine_name if not record.others else "",
+        record.suspended.memory if record.suspended is not None else (),
     )

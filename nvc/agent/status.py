@@ -87,7 +87,7 @@ class StatusTenant(Record):
     containers: one, or those of a group; none with kind "attach".
     since: seconds, CLOCK_REALTIME. denials: word -> how often. handling_ns: the guard's time, all calls together.
     build: the version of its supervisor; "": not known. name: the engine's, of a tenant of one
-    container; "": not known.
+    container; "": not known. suspended: bytes for each GPU that are on the host; empty: it is not suspended.
     """
 
     id: int
@@ -104,6 +104,7 @@ class StatusTenant(Record):
     build: str = ""
     containers: tuple[StatusContainer, ...] = ()
     name: str = ""
+    suspended: tuple[int, ...] = ()
 
 
 class AgentStatus(Record):

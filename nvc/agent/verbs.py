@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 from nvc.agent import report
-from nvc.base.errors import AgentError
 from nvc.share import change, policyfile, store
 from nvc.share.policy import as_gpu_share
 from nvc.share.spec import format_gpu, parse_gpu
@@ -19,11 +17,7 @@ if TYPE_CHECKING:
     from nvc.agent.agent import Agent
     from nvc.agent.control import Handler
     from nvc.agent.peer import Peer
-    from nvc.agent.tenant import Tenant
     from nvc.share.limits import Limits
-
-#: For a change while the driver makes a call of the tenant: most take less than a millisecond, some hundreds.
-_IN_FORCE_SECONDS = 3.0
 
 
 class Verbs:
@@ -65,9 +59,9 @@ class Verbs:
             )
 
         try:
-            after, chosen = await asyncio.to_thread(self._locked, tenant, act)
+            after, chosen = await asyncio.to_thread(agent.locked, tenant, act)
         finally:
-            await self._put_in_force(tenant)  # the file may be written where ``act`` failed
+            await agent.put_in_force(tenant)  # the file may be written where ``act`` failed
         agent.journal.write("set", container=tenant.name, spec=request["spec"], pid=caller.pid)
         return {
             "container": tenant.name,
@@ -78,29 +72,16 @@ class Verbs:
         return await self._paused(request, caller, paused=True)
 
     async def _resume(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
+        tenant = self._agent.tenants.find(request["container"])
+        for part in self._agent.parts:
+            await part.resuming(tenant, request.get("wait", 0.0))
         return await self._paused(request, caller, paused=False)
 
     async def _paused(self, request: dict[str, Any], caller: Peer, *, paused: bool) -> dict[str, Any]:
         tenant = self._agent.tenants.find(request["container"])
-        try:
-            await asyncio.to_thread(self._locked, tenant, lambda entry: change.pause(entry, paused=paused))
-        finally:
-            await self._put_in_force(tenant)
+        await self._agent.pause(tenant, paused=paused)
         self._agent.journal.write("pause" if paused else "resume", container=tenant.name, pid=caller.pid)
         return {"container": tenant.name}
-
-    async def _put_in_force(self, tenant: Tenant) -> None:
-        """Raises AgentError where the tenant's call of the driver takes too long, NvcError."""
-        end = time.monotonic() + _IN_FORCE_SECONDS
-        while not self._agent.tenants.refresh(tenant):
-            if time.monotonic() > end:
-                raise AgentError(
-                    f"container {tenant.name}: the driver has not ended a call of it in {_IN_FORCE_SECONDS:g} s",
-                    hint="the change is written, and in force when that call has ended",
-                )
-            await asyncio.sleep(0.005)
-        for part in self._agent.parts:
-            await part.settled()
 
     async def _reload(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
         self._agent.reload()
@@ -120,8 +101,3 @@ class Verbs:
         bundle = request.get("device", 0), request.get("inode", 0)
         registrations.bind(request["container"], *bundle, request["pid"])
         return {"registered": True}
-
-    def _locked(self, tenant: Tenant, act: Any) -> Any:
-        """In a thread: another writer's lock may have to be waited for."""
-        with store.find(tenant.living.key, self._agent.options.shares) as entry, change.Hold(entry) as held:
-            return act(held)

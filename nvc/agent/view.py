@@ -36,7 +36,7 @@ class SeenShare(Record):
     scheduler of the agent; is_measured: achieved is of the driver's samples, otherwise an estimate.
     frozen_ns: while it had compute groups, since the tenant came. frozen_part: of the time since the last look, None at
     the first.
-    denials: reason -> how often; of the whole container. name: by its engine.
+    denials: reason -> how often; of the whole container. name: by its engine. suspended: bytes on the host.
     """
 
     container: str
@@ -61,6 +61,7 @@ class SeenShare(Record):
     paused: bool = False
     notes: tuple[str, ...] = ()
     name: str = ""
+    suspended: int = 0
 
 
 class SeenGpu(Record):
@@ -181,6 +182,7 @@ def _of_tenant(tenant: StatusTenant, gpu: TenantGpu, index: int, name: Callable[
         paused=tenant.paused,
         notes=() if gpu.cap_in_force or not 0 < gpu.cap < CAP_WHOLE else (NO_CAP,),
         name=shown_name(tenant.name),
+        suspended=tenant.suspended[index] if index < len(tenant.suspended) else 0,
     )
 
 

@@ -66,7 +66,10 @@ VERBS = {
         # spec: as `nvc-py share set` takes it, for the GPU that `gpu` selects, or all. force: beyond the maximum.
         Verb("set", False, {**_CONTAINER, "spec": "str"}, {"gpu": "str", "force": "bool"}),
         Verb("pause", False, _CONTAINER),
-        Verb("resume", False, _CONTAINER),
+        # Also ends a suspend; wait: seconds for the GPU's memory.
+        Verb("resume", False, _CONTAINER, {"wait": "float"}),
+        # timeout: seconds for work that has begun.
+        Verb("suspend", False, _CONTAINER, {"timeout": "float"}),
         # policy: a name or number of nvc.guard.scheduling; gpu: a UUID, or all.
         Verb("policy", False, {"policy": "str"}, {"gpu": "str"}),
         Verb("attach", False, {}, {**_TARGET, "weight": "int", "cap": "str", "probes": "int"}),

@@ -122,6 +122,14 @@ def drop_all(*, bounding: bool = True) -> None:
     syscalls.capset(0, 0, 0)
 
 
+def keep_only(capabilities: frozenset[int]) -> None:
+    """Keep these (of those permitted) for good, and none for programs executed later."""
+    _bound(frozenset())
+    _, permitted, _ = syscalls.capget()
+    keep = permitted & mask(capabilities)
+    syscalls.capset(keep, keep, 0)
+
+
 def set_inheritable(capabilities: frozenset[int], *, ambient: bool = False) -> None:
     """Let programs executed later inherit ``capabilities`` (those permitted); with ``ambient`` also a non-root user's.
 

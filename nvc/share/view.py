@@ -31,8 +31,8 @@ class ShareRow(Record):
     own: the settings that the container lowered itself. frozen_ns: how long caps kept it off the GPU, the process that
     waited longest. target, achieved: parts of the GPU's time, None where no agent schedules it; is_measured: achieved
     is of the driver's samples, otherwise an estimate. notes: what deserves attention. groups: compute groups. managed:
-    bytes of managed memory, of used. guard: the version of the supervisor that enforces it, "" where the agent does not
-    say one. name: by the engine.
+    bytes of managed memory, of used. suspended: bytes that `share suspend` moved to the host. guard: the version of the
+    supervisor that enforces it, "" where the agent does not say one. name: by the engine.
     """
 
     container: str
@@ -56,6 +56,7 @@ class ShareRow(Record):
     target: float | None = None
     achieved: float | None = None
     is_measured: bool = False
+    suspended: int = 0
 
 
 def shown_name(name: str) -> str:

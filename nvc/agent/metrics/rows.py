@@ -244,6 +244,14 @@ TENANT = (
         each_tenant(lambda tenant: float(tenant.paused)),
     ),
     Row(
+        "nvc_share_suspended_bytes",
+        "gauge",
+        "bytes",
+        _TENANT,
+        "GPU memory of a tenant that `share suspend` moved to the host; 0: it is not suspended.",
+        each_tenant(lambda tenant: sum(tenant.suspended)),
+    ),
+    Row(
         "nvc_share_processes",
         "gauge",
         COUNT,

@@ -49,11 +49,22 @@ class Member(Record):
         return (self.key, self.pid, self.start_time) == (other.key, other.pid, other.start_time)
 
 
+class Suspension(Record):
+    """GPU memory of a tenant that is on the host. memory: bytes for each of its GPUs. since: seconds since 1970.
+
+    is_changing: a suspend or a resume has begun and has not ended: its processes may be in any state.
+    """
+
+    memory: tuple[int, ...]
+    since: float
+    is_changing: bool = False
+
+
 class TenantRecord(Record):
     """number: the agent's. key, container, pid, start_time, engine_name: of its first container, as in ``Member``.
 
     since: seconds since 1970. group: "" for a tenant of one container. others: the further containers of a group.
-    granted: the share that each of them was granted at its start.
+    granted: the share that each of them was granted at its start. suspended: None: it is not.
     """
 
     number: int
@@ -66,6 +77,7 @@ class TenantRecord(Record):
     group: str = ""
     others: tuple[Member, ...] = ()
     granted: tuple[str, ...] = ()
+    suspended: Suspension | None = None
 
     @property
     def members(self) -> tuple[Member, ...]:

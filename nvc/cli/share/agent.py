@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from nvc.share.view import ShareRow
 
 
+#: Seconds for memory that is moved, and for what is waited for before.
+_LONG = 7200.0
+
+
 class Told:
     """A guarded container, and the agent that guards it."""
 
@@ -83,6 +87,8 @@ def _guarded(row: ShareRow, tenant: StatusTenant | None, *, pids: bool) -> Share
         )
         for one in tenant.processes
     )
+    if tenant.suspended and tenant.suspended[place]:
+        row = row.replace(notes=(*row.notes, f"{tenant.suspended[place] >> 20} MiB on the host"))
     shared = (f"{tenant.container}: memory and processes of {len(tenant.containers)} containers",)
     return row.replace(
         used=gpu.memory,
@@ -92,10 +98,28 @@ def _guarded(row: ShareRow, tenant: StatusTenant | None, *, pids: bool) -> Share
         target=gpu.target_ratio or None,
         achieved=gpu.achieved_ratio if gpu.target_ratio or gpu.is_measured else None,
         is_measured=gpu.is_measured,
+        suspended=tenant.suspended[place] if tenant.suspended else 0,
         processes=processes,
         guard=tenant.build,
         notes=(*row.notes, *(shared if len(tenant.containers) > 1 else ())),
     )
+
+
+def is_suspended(entry: Entry, socket: str) -> bool:
+    """Whether a container's memory is on the host, by what the agent wrote down; False for a user who is not root."""
+    from nvc.agent.state import records
+
+    try:
+        found = records.of_entry(os.path.dirname(socket), entry.record.key, entry.record.container, entry.record.pid)
+    except PermissionError:
+        return False
+    return found is not None and found.suspended is not None
+
+
+def ask_long(socket: str, verb: str, **fields: object) -> dict[str, object]:
+    """What the agent answers after minutes at most. Raises NvcError."""
+    with Client(socket, _LONG) as client:
+        return client.call(verb, **fields)
 
 
 def check_without(entry: Entry, after: Limits, socket: str) -> None:

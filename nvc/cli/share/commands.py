@@ -255,10 +255,52 @@ def pause(container: str, socket: str) -> None:
 
 @share.command()
 @click.argument("container")
+@click.option(
+    "--wait",
+    type=click.FloatRange(0, 3600),
+    default=0.0,
+    metavar="SECONDS",
+    help="Wait for the GPU's memory to be free.",
+)
 @_AGENT
-def resume(container: str, socket: str) -> None:
-    """Let a paused container go on."""
+def resume(container: str, wait: float, socket: str) -> None:
+    """Let a paused or suspended container go on.
+
+    The memory of a suspended one must fit on its GPU again; --wait waits until others have freed enough.
+    """
+    with store.find(container, _store()) as entry:
+        if share_agent.is_suspended(entry, socket):
+            share_agent.ask_long(socket, "resume", container=entry.name, wait=wait)
+            click.echo(f"{entry.name[:12]} is resumed: its memory is on the GPU")
+            return
     _pause(container, socket, paused=False)
+
+
+@share.command()
+@click.argument("container")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.1, 600),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long work that has begun may take to end.",
+)
+@_AGENT
+def suspend(container: str, timeout: float, socket: str) -> None:
+    """Move a container's GPU memory to the host, and free it for others; its programs wait until `resume`.
+
+    All of its processes are suspended, or none. Needs driver 570, the agent, and host memory of the same size; programs
+    that share GPU memory with others (MPS, CUDA IPC, NCCL) cannot be suspended.
+
+    \b
+        nvc-py share suspend 4f0c
+        nvc-py share resume 4f0c --wait=60
+    """
+    with store.find(container, _store()) as entry:
+        done = share_agent.ask_long(socket, "suspend", container=entry.name, timeout=timeout)
+    moved = share_text.size(sum(cast("list[int]", done["memory"])))
+    click.echo(f"{entry.name[:12]} is suspended: {moved} of {done['processes']} processes moved in {done['seconds']} s")
 
 
 def _pause(container: str, socket: str, *, paused: bool) -> None:

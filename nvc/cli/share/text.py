@@ -46,7 +46,11 @@ def _cells(row: ShareRow, *, verbose: bool) -> tuple[str, ...]:
         f"{row.weight or DEFAULT_WEIGHT}{_mark('weight', row)}",
         row.priority,
         str(len(row.processes)),
-        "paused" if row.paused else (f"{row.frozen_ns / _SECOND:.1f}s" if row.frozen_ns else "-"),
+        "suspended"
+        if row.suspended
+        else "paused"
+        if row.paused
+        else (f"{row.frozen_ns / _SECOND:.1f}s" if row.frozen_ns else "-"),
         row.guard or "-",
         "; ".join((*row.notes, "oversubscribe") if row.oversubscribe else row.notes),
     )

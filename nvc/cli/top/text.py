@@ -162,7 +162,7 @@ def _cells(share: SeenShare, *, whole: bool) -> dict[str, Text]:
 
 def _frozen(share: SeenShare) -> str:
     if share.paused:
-        return "paused"
+        return "suspended" if share.suspended else "paused"
     if share.frozen_part is not None:
         return percent(share.frozen_part)
     return f"{share.frozen_ns / 1e9:.1f}s" if share.frozen_ns else _NOTHING
