@@ -12,6 +12,8 @@ VENV := .venv/bin
 # Trees of Debian 13 and of sid with newer engines, for test-engines: made when they are not there, about 1 GB each.
 USERLAND ?= $(HOME)/.cache/nvc-py/trixie
 USERLAND_SID ?= $(HOME)/.cache/nvc-py/sid
+# CRI-O, built from its Go module where there is a Go; runs in USERLAND_SID.
+CRIO ?= $(if $(shell command -v go),$(if $(USERLAND_SID),$(HOME)/.cache/nvc-py/crio))
 MEASURED ?=
 KUBELET := build/kube/kubelet.binpb
 # Programs of Kubernetes, built by test-kubernetes when they are not there.
@@ -51,16 +53,17 @@ soak: bootstrap native
 fuzz: bootstrap
 	NVC_FUZZ_EXAMPLES=$(or $(EXAMPLES),20000) $(VENV)/pytest -q --timeout=0 -n $(JOBS) tests/fuzz
 
-## test-engines   Docker, containerd (CRI too), Podman, LXC, Incus, Slurm with the installed commands (as root; installs packages).
-##                USERLAND= and USERLAND_SID= leave the newer engines out, MEASURED=docs/measured/engines.md writes that page
+## test-engines   Docker, containerd (CRI too), CRI-O, Podman, LXC, Incus, Slurm with the installed commands (as root; installs packages).
+##                USERLAND= and USERLAND_SID= leave the newer engines out, CRIO= CRI-O; MEASURED=docs/measured/engines.md writes that page
 test-engines: bootstrap native
 	@tools/bootstrap '$(PYTHON)' engines
 	@test -z '$(USERLAND)' || tools/userland '$(USERLAND)'
 	@test -z '$(USERLAND_SID)' || tools/userland '$(USERLAND_SID)' sid
+	@test -z '$(CRIO)' || tools/crio '$(CRIO)'
 	@prefix=$$(mktemp -d /tmp/nvc-engines.XXXXXX) && trap 'rm -rf "$$prefix"' EXIT && chmod 755 "$$prefix" && \
 	$(MAKE) -s install PREFIX="$$prefix" DESTDIR= && \
-	NVC_TEST_PREFIX="$$prefix" NVC_USERLAND='$(USERLAND)' NVC_USERLAND_SID='$(USERLAND_SID)' \
-	NVC_MUST_RUN=root,system,engines$(if $(USERLAND),$(comma)userland)$(if $(USERLAND_SID),$(comma)userland-sid) \
+	NVC_TEST_PREFIX="$$prefix" NVC_USERLAND='$(USERLAND)' NVC_USERLAND_SID='$(USERLAND_SID)' NVC_CRIO='$(CRIO)' \
+	NVC_MUST_RUN=root,system,engines$(if $(USERLAND),$(comma)userland)$(if $(USERLAND_SID),$(comma)userland-sid)$(if $(CRIO),$(comma)crio) \
 	$(VENV)/pytest -n $(JOBS) --dist loadfile $(PYTEST_FLAGS) $(if $(MEASURED),--measured=$(MEASURED)) tests/engines
 
 ## test-kubernetes a real control plane, kubelet and containerd with simulated GPUs (as root; needs Go, and half an hour the first time).

@@ -1,4 +1,4 @@
-"""containerd 1.7 and 2.1 as kubelet uses them, through the Container Runtime Interface: runtime handler and CDI."""
+"""containerd 1.7, 2.1 and CRI-O 1.34 as kubelet uses them, through the Container Runtime Interface: handler and CDI."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.support import cri, sight, userland
+from tests.support import cri, launchers, sight, userland
 from tests.support.bed import Bed
+from tests.support.crio import Crio
 
 pytestmark = pytest.mark.engines
 
@@ -22,26 +23,16 @@ CUDA_99 = {"NVIDIA_VISIBLE_DEVICES": "0", "NVIDIA_REQUIRE_CUDA": "cuda>=99.0"}
 Show = Callable[[str, str], None]
 
 
-@pytest.fixture(scope="module", params=userland.SUITES)
-def root(request: pytest.FixtureRequest) -> Path:
-    return userland.place(request.param)
-
-
-@pytest.fixture(scope="module")
-def kubelet(bed: Bed, root: Path) -> Iterator[cri.Client]:
-    """A client of containerd on a machine with eight GPUs, whose config.toml our own command has edited."""
+@pytest.fixture(scope="module", params=[*userland.SUITES, "crio"])
+def kubelet(request: pytest.FixtureRequest, bed: Bed) -> Iterator[cri.Client]:
+    """A client of an engine on a machine with eight GPUs, whose configuration our own command has edited."""
     if find_spec("grpc") is None:
         why = "no grpcio in this environment: tools/bootstrap '' engines installs it"
         (pytest.fail if "engines" in os.environ.get("NVC_MUST_RUN", "").split(",") else pytest.skip)(why)
-    machine = bed.machine("h100x8")
     specs = bed.directory("cdi")
-    generate = (f"--sim={machine}", "cdi", "generate", "--output", str(specs / "nvidia.yaml"))
+    generate = (f"--sim={bed.machine('h100x8')}", "cdi", "generate", "--output", str(specs / "nvidia.yaml"))
     bed.call(bed.commands.nvc, *generate, check=True)
-    env = {"NVC_SIM": str(machine)}
-    engine = cri.CriContainerd(bed.token, bed.directory("cri"), env, specs=specs, wrap=userland.wrap(root))
-    engine.write_config()
-    words = ("runtime", "configure", "--runtime=containerd", "--cdi", f"--config={engine.config}")
-    bed.call(bed.commands.nvc, *words, check=True)
+    engine = crio_engine(bed, specs) if request.param == "crio" else containerd_engine(bed, specs, request.param)
     try:
         engine.start()
         engine.import_image(bed.base)
@@ -50,6 +41,30 @@ def kubelet(bed: Bed, root: Path) -> Iterator[cri.Client]:
         client.close()
     finally:
         engine.stop()
+
+
+def containerd_engine(bed: Bed, specs: Path, suite: str) -> cri.CriContainerd:
+    env, wrap = {"NVC_SIM": str(bed.machine("h100x8"))}, userland.wrap(userland.place(suite))
+    engine = cri.CriContainerd(bed.token, bed.directory("cri"), env, specs=specs, wrap=wrap)
+    engine.write_config()
+    words = ("runtime", "configure", "--runtime=containerd", "--cdi", f"--config={engine.config}")
+    bed.call(bed.commands.nvc, *words, check=True)
+    return engine
+
+
+def crio_engine(bed: Bed, specs: Path) -> Crio:
+    """CRI-O starts its runtimes without its own environment, and passes annotations on, which nvc-runtime reads too."""
+    engine = Crio(bed.token, bed.directory("crio"), {}, userland.wrap(userland.place("sid")), specs)
+    engine.write_config()
+    etc = bed.directory("etc") / "nvc"
+    etc.mkdir()
+    (etc / "config.toml").write_text(f'[nvidia-container-runtime.modes.cdi]\nspec-dirs = ["{specs}"]\n')
+    where = (f"NVC_SIM={bed.machine('h100x8')}", f"XDG_CONFIG_HOME={etc.parent}")
+    runtime = launchers.with_options(bed.directory("bin"), "nvc-runtime", "/usr/bin/env", *where, bed.commands.runtime)
+    files = (f"--config={engine.config}", f"--drop-in-config={engine.drop_ins}/99-nvidia.toml")
+    words = ("runtime", "configure", "--runtime=crio", f"--runtime-path={runtime}", *files)
+    bed.call(bed.commands.nvc, *words, check=True)
+    return engine
 
 
 @pytest.fixture(scope="module")

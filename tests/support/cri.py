@@ -17,7 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from tests.support import cgroupview, daemons, leftovers
+from tests.support import cgroupview, leftovers
 from tests.support.containerd import IMAGE, Containerd
 from tests.support.runtimes import Result, execute
 
@@ -158,10 +158,11 @@ class Client:
             3: str(self._logs),
             8: {1: self._cgroup, 2: {1: _NAMESPACES}},
         }
-        # ContainerConfig: metadata, image, command, envs, annotations, log_path, linux (security_context), CDI_devices.
+        # ContainerConfig: metadata, image (user_specified_image too), command, envs, annotations, log_path, linux
+        # (security_context), CDI_devices.
         container: Message = {
             1: {1: "c"},
-            2: {1: IMAGE},
+            2: {1: IMAGE, 18: IMAGE},
             3: list(command),
             6: pairs(env or {}),
             10: pairs(annotations or {}),
@@ -214,12 +215,6 @@ class CriContainerd(Containerd):
         super().write_config(cri=cri)
         with self.config.open("a") as config:
             config.write(_CRI.format(image=IMAGE, specs=self.specs, place=self.place))
-
-    def start(self) -> None:
-        """Start containerd with the config.toml that is there. Raises daemons.NotReady."""
-        command = daemons.own_run([*self.wrap, "containerd", "--config", str(self.config)])
-        self.daemon = daemons.Daemon("containerd", command, self._environment(), self.place / "containerd.log")
-        self.daemon.start(lambda: self.call("version").code == 0)
 
     def call(self, *arguments: str, path: str = "", env: Mapping[str, str] | None = None) -> Result:
         """ctr."""

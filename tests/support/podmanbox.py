@@ -92,7 +92,8 @@ class PodmanBox:
 
         general: options before ``run``.
         """
-        needed = [f"--name={self.name}", "--pids-limit=-1"]
+        # No limit: the v2 tree of a hybrid machine has no pids controller. Podman 4 says -1, 5 says 0.
+        needed = [f"--name={self.name}", f"--pids-limit={0 if self.wrap and self.user is None else -1}"]
         if self.user is None:
             needed.append(f"--cgroup-parent=/{self.name}-parent")
         return quoted(["podman", *general, "run", "--rm", *needed, *options, "--rootfs", str(rootfs), *command])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from nvc.share import store
 from tests.support import launchers
 from tests.support.podmanbox import quoted
 from tests.support.users import User
@@ -42,8 +43,9 @@ def version(root: Path, package: str) -> str:
     return found.rpartition(":")[2].partition("+")[0].partition("-")[0]
 
 
-def wrap(root: Path, command: Sequence[str] = ()) -> list[str]:
-    """The command in a mount namespace of its own with the userland as root."""
+def wrap(root: Path, command: Sequence[str] = (), *, shares: bool = False) -> list[str]:
+    """The command in a mount namespace of its own with the userland as root. shares: and with the host's shares, for an
+    agent outside."""
     return [
         "unshare",
         "-m",
@@ -53,6 +55,7 @@ def wrap(root: Path, command: Sequence[str] = ()) -> list[str]:
         "-eu",
         str(_SCRIPT),
         *_words(root),
+        store.DIRECTORY if shares else "",
         *command,
     ]
 
