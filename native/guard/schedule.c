@@ -27,17 +27,20 @@ bool schedule_is_off (const struct tenant *tenant, uint32_t gpu)
                                             atomic_load (&tenant->is_unresponsive) || atomic_load (&tenant->is_paused));
 }
 
-/* The scheduler's shortest (nvc/guard/scheduling.py). */
+/* The scheduler's shortest (nvc/guard/scheduling.py), and beside a service (nvc/guard/service.py), where slices are shorter than the
+ * first of these. */
 #define SHORTEST_US 250u
+#define BESIDE_SERVICE_US 100u
 
 uint32_t schedule_slice (const struct tenant *tenant, uint32_t gpu)
 {
     uint32_t slice = atomic_load (&tenant->slice[gpu]), groups = tenant->decided[gpu].groups, now = rm_groups (tenant->rm, (int) gpu);
+    uint32_t least = slice < 2 * SHORTEST_US ? BESIDE_SERVICE_US : SHORTEST_US;
 
     if (slice == 0 || groups == 0 || now <= groups)
         return slice;
     slice = (uint32_t) ((uint64_t) slice * groups / now);
-    return slice > SHORTEST_US ? slice : SHORTEST_US;
+    return slice > least ? slice : least;
 }
 
 static void take_decision (struct tenant *tenant, uint32_t gpu)

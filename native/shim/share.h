@@ -43,7 +43,8 @@ struct limits_gpu {
     uint32_t weight;  /* 1 to 1000; 0: not set, counts as 10 */
     uint32_t priority;
     uint32_t flags;
-    uint8_t spare[24];
+    uint32_t latency; /* of a service (PRIORITY_HIGH): microseconds that it waits for others at most; 0: no service. The agent's */
+    uint8_t spare[20];
 }; /* 64 bytes */
 
 /* How a node of the driver is recognised by fstat. inode 0: a character device with number `device` (st_rdev);

@@ -66,6 +66,7 @@ def check(directory: str, entry: Entry, after: Limits) -> None:
     directory: the agent's. Raises ContainerError.
     """
     before = {gpu.uuid: gpu.cap for gpu in entry.limits().gpus}
+    _check_services(entry.limits(), after)
     for gpu in after.gpus:
         if not 0 < gpu.cap < CAP_WHOLE or 0 < before.get(gpu.uuid, CAP_WHOLE) < CAP_WHOLE:
             continue
@@ -76,6 +77,16 @@ def check(directory: str, entry: Entry, after: Limits) -> None:
                 f"GPU {gpu.uuid}: its cap cannot be kept: {len(periods)} containers with a cap are there, and with one "
                 f"more their plans have {needed} stops and starts a second; the driver is given {EDGES}",
                 hint="start nvc-agent, which makes room for as many as there can be; or say a weight",
+            )
+
+
+def _check_services(before: Limits, after: Limits) -> None:
+    """Raises ContainerError."""
+    for old, new in zip(before.gpus, after.gpus, strict=True):
+        if new.latency and (old.latency, old.priority) != (new.latency, new.priority):
+            raise ContainerError(
+                f"GPU {new.uuid}: no agent is there to keep the other containers' slices short for a service",
+                hint="start nvc-agent, and set it again; the container must be guarded",
             )
 
 

@@ -111,6 +111,16 @@ class ComputedTime:
             return None
         return min(1.0, self._parts.get(tenant, 0.0) / self._span) if self._span >= LEAST_NS else None
 
+    @property
+    def has_samples(self) -> bool:
+        """Whether samples tell now which tenants compute."""
+        is_new = self._before is not None and self._before.asked_ns - self._sampled_at <= STALE_NS
+        return is_new and len(self._window) > 1
+
+    def sampled_ns(self, tenant: int) -> int:
+        """Busy time in all that samples named it for, or that it was alone for: at once, and by chance."""
+        return int(self._alone.get(tenant, 0.0) + self._named.get(tenant, 0.0))
+
     def busy_ns(self, tenant: int) -> int:
         """In all, since this object was made."""
         return int(self._busy.get(tenant, 0.0))

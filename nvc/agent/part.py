@@ -49,6 +49,12 @@ class Part:
     def gone(self, tenant: Tenant) -> None:
         """A tenant is gone; the guard knows it no more."""
 
+    def sampled(self, uuid: str, now: int, computed: Mapping[int, int] | None) -> None:
+        """The driver answered about a GPU: tenant -> nanoseconds that it computed, by samples; None: nothing tells.
+
+        now: CLOCK_MONOTONIC, in nanoseconds.
+        """
+
     def look(self) -> None:
         """Every quarter of a second: what ends by itself. Raises nothing."""
 

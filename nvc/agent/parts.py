@@ -14,6 +14,7 @@ from nvc.agent.scheduler import Scheduler
 from nvc.agent.standby import Standby
 from nvc.base.errors import AgentError, InputError, NvcError, reason
 from nvc.guard.protocol import DIRECTORY
+from nvc.guard.service import HINTS
 from nvc.share.model import PROBES, PROBES_LIMIT, WEIGHT_LIMIT
 
 TYPE_CHECKING = False
@@ -60,7 +61,19 @@ class Scheduling(Part):
         self._task = asyncio.ensure_future(self._scheduler.run())
 
     def handlers(self) -> Mapping[str, Handler]:
-        return {"policy": self._policy, "attach": self._attach, "detach": self._detach}
+        return {"policy": self._policy, "hint": self._hint, "attach": self._attach, "detach": self._detach}
+
+    async def _hint(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
+        tenant = self._agent.tenants.find(request["container"])
+        if request["word"] not in HINTS:
+            raise InputError(f"hint {request['word']!r} is none", hint=f"hints: {', '.join(HINTS)}")
+        if not any(gpu.latency for gpu in tenant.limits.gpus):
+            raise InputError(
+                f"container {tenant.name} is no service", hint="nvc-py share set CONTAINER priority=service,latency=1ms"
+            )
+        self._scheduler.hint(tenant.number, request["word"])
+        await self._scheduler.renew()
+        return {"container": tenant.name}
 
     async def _attach(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
         pid, container = request.get("pid"), request.get("container")
@@ -124,6 +137,9 @@ class Scheduling(Part):
 
     def changed(self, tenant: Tenant) -> None:
         self._scheduler.tenant(tenant.number, tenant.limits)
+
+    def sampled(self, uuid: str, now: int, computed: Mapping[int, int] | None) -> None:
+        self._scheduler.sampled(uuid, now, computed)
 
     async def settled(self) -> None:
         await self._scheduler.renew()

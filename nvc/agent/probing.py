@@ -170,6 +170,10 @@ class Probing(Part):
             if periods[one.number]
         }
         self._computed.setdefault(gpu.uuid, ComputedTime()).update(gpu, owners, computing, off, caps, in_step=in_step)
+        known = self._computed[gpu.uuid]
+        samples = {one.number: known.sampled_ns(one.number) for one in tenants} if known.has_samples else None
+        for part in self._agent.parts:
+            part.sampled(gpu.uuid, gpu.asked_ns, samples)
         balance = self._balances.setdefault(gpu.uuid, Balance())
         self._findings[gpu.uuid] = finding = balance.update(gpu, sights, outside)
         self._tell(gpu.uuid, finding)

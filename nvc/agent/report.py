@@ -175,6 +175,9 @@ def of(
                 share is None or share.cap_in_force or limits.paused,
                 part is not None,
                 computed_ns,
+                limit.latency,
+                share.bound_us if share else 0,
+                share.service if share else "",
             )
         )
     return StatusTenant(

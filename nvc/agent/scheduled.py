@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from nvc.base.record import Record
 from nvc.guard.scheduling import (
     EDGES,
@@ -13,7 +15,9 @@ from nvc.guard.scheduling import (
     edges,
     expected,
     lost,
+    waits,
 )
+from nvc.guard.service import ServiceUse
 from nvc.share.model import CAP_WHOLE
 
 TYPE_CHECKING = False
@@ -36,12 +40,15 @@ class ScheduledShare(Record):
     """Of a GPU's time, 0 to 1. target: while all tenants have work. achieved: by that, and the time it was really off.
 
     An estimate: a tenant that had no work got less (``nvc.agent.computed`` measures). period: microseconds, of the
-    tenant's phase as it is written into its plan; 0: it has none.
+    tenant's phase as it is written into its plan; 0: it has none. bound_us, service: of a service with groups, how long
+    it waits at most now, and how it is served (nvc.guard.service.STATES).
     """
 
     target: float
     achieved: float
     period: int = 0
+    bound_us: int = 0
+    service: str = ""
 
     @property
     def cap_in_force(self) -> bool:
@@ -61,6 +68,8 @@ class Known:
         #: What was written last; NOT_KNOWN: an agent before this one may have written something.
         self.slices = [NOT_KNOWN] * len(limits.gpus)
         #: (when, frozen_ns) at the beginning of the window, and the part of the last one that it was on.
+        #: What a service does there.
+        self.uses = [ServiceUse(time.monotonic_ns()) for _ in limits.gpus]
         self.begin: list[tuple[float, int]] = [(0.0, 0)] * len(limits.gpus)
         self.on: list[float] = [1.0] * len(limits.gpus)
         #: Of what was read last; when nothing had changed since; whether that can be left unread.
@@ -71,12 +80,18 @@ class Known:
         self.is_there = True
 
     def see(self, status: TenantStatus, now: float) -> list[int]:
-        """The indexes of GPUs where it has other groups now."""
+        """The indexes of GPUs where it has other groups now, or a service has work again."""
         found = []
         for index, gpu in enumerate(status.gpus[: len(self.groups)]):
             if self.groups[index] != gpu.groups:
                 self.groups[index] = gpu.groups
                 found.append(index)
+            if self.limits.gpus[index].latency:
+                use, at = self.uses[index], time.monotonic_ns()
+                before = use.use(at)
+                use.called(status.called_ns)
+                if use.use(at) != before:
+                    found.append(index)
             since, frozen = self.begin[index]
             since = max(since, self.unchanged)
             if now - since >= WINDOW:
@@ -93,6 +108,8 @@ class Decided(Record):
     schedule: Schedule
     parts: dict[str, float]
     lost: float
+    #: Service -> (microseconds, how it is served).
+    waits: dict[str, tuple[int, str]] = {}
 
 
 def connected(uuids: set[str], on: Mapping[str, Iterable[int]], known: Mapping[int, Known]) -> list[str]:
@@ -120,7 +137,8 @@ def decided(
     """By UUID, as ``nvc.guard.scheduling.decide_all``."""
     schedules = decide_all(tenants, policies, slots, period, before)
     return {
-        uuid: Decided(one, expected(tenants[uuid], one), lost(tenants[uuid], one)) for uuid, one in schedules.items()
+        uuid: Decided(one, expected(tenants[uuid], one), lost(tenants[uuid], one), waits(tenants[uuid], one))
+        for uuid, one in schedules.items()
     }
 
 

@@ -23,12 +23,13 @@ from nvc.agent.scheduled import (
     has_phase,
     too_many,
 )
+from nvc.agent.services import Services
 from nvc.base.errors import ContainerError
 from nvc.guard.scheduling import EDGES, MOST_PERIOD_US, PERIOD_US, Schedule, Tenant, edges, parse_policy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Mapping
     from typing import Any
 
     from nvc.agent.planned import SchedulingGuard
@@ -80,6 +81,7 @@ class Scheduler:
         self._shares: dict[str, dict[int, float]] = {}
         #: UUID -> numbers of its tenants, and their index of it.
         self._on: dict[str, dict[int, int]] = {}
+        self._services = Services(self._known, self._on)
         #: GPUs that are to be decided on again.
         self._changed: set[str] = set()
         self._wake: asyncio.Event | None = None
@@ -147,13 +149,17 @@ class Scheduler:
             return NO_SHARE
         uuid = known.limits.gpus[gpu].uuid
         target = self._shares.get(uuid, {}).get(number, 0.0)
-        return ScheduledShare(target, min(target, known.on[gpu]), self._planned.period(uuid, (number, gpu)))
+        period = self._planned.period(uuid, (number, gpu))
+        return ScheduledShare(target, min(target, known.on[gpu]), period, *self._services.waits(uuid, number))
 
     def check(self, limits: Limits, number: int = -1) -> None:
-        """Whether the caps of these limits could be kept beside those of all tenants but ``number``.
+        """Whether the caps of these limits could be kept beside those of all tenants but ``number``, and every service
+        be served in its time.
 
         May be called in any thread. Raises ContainerError.
         """
+        for index, gpu in enumerate(limits.gpus):
+            self._services.check(gpu.uuid, self.policy(gpu.uuid), number, limits, index)
         known = self._known.get(number)
         there = {gpu.uuid for gpu in known.limits.gpus if has_phase(gpu, self.policy(gpu.uuid))} if known else set()
         for gpu in limits.gpus:
@@ -171,6 +177,7 @@ class Scheduler:
         """Whether ``set_policy`` gives every tenant a phase that can be kept. Raises InputError, ContainerError."""
         name = parse_policy(policy)
         for one in [uuid] if uuid else list(self._on):
+            self._services.check(one, name)
             phases = self._phases_of(one, name)
             if edges(MOST_PERIOD_US, phases) > EDGES:
                 raise ContainerError(
@@ -229,6 +236,17 @@ class Scheduler:
         for uuid, one in answer.items():
             yield from self._put(uuid, tenants[uuid], one)
 
+    def sampled(self, uuid: str, now: int, computed: Mapping[int, int] | None) -> None:
+        """As ``nvc.agent.part.Part.sampled``."""
+        if self._services.sampled(uuid, now, computed, self._shares.get(uuid, {})):
+            self._changed.add(uuid)
+            self.poke()
+
+    def hint(self, number: int, word: str) -> None:
+        """A service has work soon, or none: of ``nvc.guard.service.HINTS``. In force with the next renewal."""
+        self._changed.update(self._services.hint(number, word))
+        self.poke()
+
     def _uuid(self, number: int, index: int) -> str:
         known = self._known.get(number)
         return known.limits.gpus[index].uuid if known is not None else ""
@@ -239,9 +257,7 @@ class Scheduler:
         for number, index in self._on.get(uuid, {}).items():
             known = self._known[number]
             if known.is_there:
-                gpu, paused = known.limits.gpus[index], known.limits.paused
-                request = Tenant(str(number), gpu.weight, gpu.cap, gpu.priority, known.groups[index], paused=paused)
-                found.append((number, index, request))
+                found.append((number, index, self._services.request(number, index)))
         return found
 
     def _look(self, number: int, known: Known) -> None:
@@ -271,6 +287,7 @@ class Scheduler:
             self._schedules.pop(uuid, None)
         numbers = {request.name: (number, index) for number, index, request in found}
         self._shares[uuid] = {numbers[name][0]: part for name, part in decided.parts.items()}
+        self._services.decided(uuid, numbers, decided)
         if schedule.phases and decided.lost > _LOST:
             groups = sum(request.groups for _, _, request in found if not request.paused)
             self._planned.tell(
@@ -311,3 +328,4 @@ class Scheduler:
         self._planned.clear()
         self._schedules.clear()
         self._shares.clear()
+        self._services.clear()

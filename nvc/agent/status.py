@@ -39,7 +39,8 @@ class TenantGpu(Record):
     slice_us: their timeslice, 0: libcuda's own. frozen_ns: while it had groups, since the tenant came. cap_in_force:
     whether its cap is in force, or it is paused; of no meaning without a cap. is_measured: achieved_ratio is of the
     driver's samples of the last seconds; otherwise an estimate by the schedule. computed_ns: by such samples, since
-    the agent's start.
+    the agent's start. Of a service: latency_us, what it may wait; bound_us, what it waits at most now, 0 without
+    groups; service, how it is served ("": not at all; nvc.guard.service.STATES).
     """
 
     uuid: str
@@ -59,6 +60,9 @@ class TenantGpu(Record):
     cap_in_force: bool = True
     is_measured: bool = False
     computed_ns: int = 0
+    latency_us: int = 0
+    bound_us: int = 0
+    service: str = ""
 
 
 class TenantProcess(Record):

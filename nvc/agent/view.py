@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nvc.base.record import Record
+from nvc.guard import service
 from nvc.share.model import CAP_WHOLE, DEFAULT_WEIGHT
 from nvc.share.view import shown_name
 
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
 
 #: What enforces a share: the guard from outside, the preloaded library from inside, or the scheduler alone.
 GUARD, LIBRARY, ATTACH = "guard", "library", "attach"
+#: Of services that are not served in their latency now.
+LONGER = {
+    service.IDLE: "no work for a while: its next waits longer, unless it is announced (share hint)",
+    service.OVER: "it computed more than its part: served by weight until it has not",
+    service.CROWDED: "the others have too many contexts for its latency",
+}
 #: The note of a share whose cap is not in force.
 NO_CAP = "its cap is not in force: the agent's log says why"
 
@@ -37,6 +44,7 @@ class SeenShare(Record):
     frozen_ns: while it had compute groups, since the tenant came. frozen_part: of the time since the last look, None at
     the first.
     denials: reason -> how often; of the whole container. name: by its engine. suspended: bytes on the host.
+    latency_us, bound_us: of a service, what it may wait, and what it waits at most now, 0: not known.
     """
 
     container: str
@@ -62,6 +70,8 @@ class SeenShare(Record):
     notes: tuple[str, ...] = ()
     name: str = ""
     suspended: int = 0
+    latency_us: int = 0
+    bound_us: int = 0
 
 
 class SeenGpu(Record):
@@ -180,10 +190,20 @@ def _of_tenant(tenant: StatusTenant, gpu: TenantGpu, index: int, name: Callable[
         gpu.frozen,
         gpu.frozen_ns,
         paused=tenant.paused,
-        notes=() if gpu.cap_in_force or not 0 < gpu.cap < CAP_WHOLE else (NO_CAP,),
+        notes=(
+            *(() if gpu.cap_in_force or not 0 < gpu.cap < CAP_WHOLE else (NO_CAP,)),
+            *service_notes(gpu.service),
+        ),
         name=shown_name(tenant.name),
         suspended=tenant.suspended[index] if index < len(tenant.suspended) else 0,
+        latency_us=gpu.latency_us,
+        bound_us=gpu.bound_us,
     )
+
+
+def service_notes(state: str) -> tuple[str, ...]:
+    """Why a service waits longer than its latency, if it does. state: of ``nvc.guard.service.STATES``, or ""."""
+    return (LONGER[state],) if state in LONGER else ()
 
 
 def _of_row(row: ShareRow) -> SeenShare:

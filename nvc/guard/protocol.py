@@ -72,6 +72,8 @@ VERBS = {
         Verb("suspend", False, _CONTAINER, {"timeout": "float"}),
         # policy: a name or number of nvc.guard.scheduling; gpu: a UUID, or all.
         Verb("policy", False, {"policy": "str"}, {"gpu": "str"}),
+        # word: of nvc.guard.service.HINTS. Root's alone: it makes other containers' slices short.
+        Verb("hint", False, {**_CONTAINER, "word": "str"}),
         Verb("attach", False, {}, {**_TARGET, "weight": "int", "cap": "str", "probes": "int"}),
         Verb("detach", False, {}, _TARGET),
         Verb("reload", False),

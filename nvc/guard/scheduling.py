@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from nvc.base.errors import InputError
 from nvc.base.record import Record
+from nvc.guard import service
 from nvc.guard.phases import Phase, lay, lay_together
 from nvc.share.model import CAP_WHOLE
 
@@ -60,8 +61,9 @@ POLICIES = ("fair", "preemptive", "weighted", "fixed", "soft", "native")
 class Tenant(Record):
     """One tenant on one GPU.
 
-    weight: 1 to 1000, 0: not said. cap: 1/1000 of the GPU's time, 1000: none. priority: "low", "normal", "high".
-    groups: live compute groups.
+    weight: 1 to 1000, 0: not said. cap: 1/1000 of the GPU's time, 1000: none. priority: of nvc.share.model.PRIORITIES.
+    groups: live compute groups. Of a service: latency, the microseconds that it waits at most; use, what it does now
+    (nvc.guard.service.ServiceUse); is_measured, whether that is by samples.
     """
 
     name: str
@@ -70,6 +72,9 @@ class Tenant(Record):
     priority: str = "normal"
     groups: int = 0
     paused: bool = False
+    latency: int = 0
+    use: str = ""
+    is_measured: bool = False
 
 
 class Schedule(Record):
@@ -160,10 +165,14 @@ def _schedule(
 def expected(tenants: tuple[Tenant, ...], schedule: Schedule) -> dict[str, float]:
     """Which part of the time, 0 to 1, each tenant gets while all of them have work all the time; switching left out.
 
-    A tenant with a phase shares it with those that have none, by slices; these share what is left.
+    A tenant with a phase shares it with those that have none, by slices; these share what is left. Beside services it
+    is by weight: they get no more than that over some seconds.
     """
     slices = dict(schedule.slices)
     groups = {tenant.name: tenant.groups for tenant in tenants}
+    if any(tenant.latency and tenant.groups for tenant in tenants) and any(slices.values()):
+        slices = {tenant.name: round(OWN_US * _weight(tenant.replace(use=""))) for tenant in tenants}
+        groups = {name: min(1, count) for name, count in groups.items()}
     parts = {name: (slices.get(name, 0) or OWN_US) * count for name, count in groups.items()}
     phased = {phase.name: (phase.until - phase.since) / schedule.period for phase in schedule.phases}
     free = sum(parts[name] for name in parts if name not in phased and name not in schedule.frozen)
@@ -188,6 +197,22 @@ def _by_policy(tenant: Tenant, policy: str, slots: int) -> Tenant:
     if policy in ("soft", "native"):
         return tenant.replace(cap=CAP_WHOLE)
     return tenant
+
+
+def waits(tenants: tuple[Tenant, ...], schedule: Schedule) -> dict[str, tuple[int, str]]:
+    """Service with groups -> (microseconds that it waits at most, how it is served: ``nvc.guard.service.STATES``)."""
+    given, live = dict(schedule.slices), [tenant for tenant in tenants if tenant.groups and not tenant.paused]
+    found = {}
+    for tenant in live:
+        if tenant.latency:
+            bound = service.waits(tenant.name, live, given, OWN_US)
+            found[tenant.name] = bound, service.state(tenant, live, bound)
+    return found
+
+
+def service_bounds(tenants: tuple[Tenant, ...]) -> dict[str, int]:
+    """Service -> the shortest wait in microseconds that can be kept beside the others, each with a group at least."""
+    return service.shortest_bounds(tenants, {tenant.name: _weight(tenant) for tenant in tenants})
 
 
 def edges(period: int, phases: int) -> int:
@@ -250,13 +275,18 @@ def _slices(tenants: tuple[Tenant, ...], turns: _Round) -> tuple[tuple[str, int]
     live = [tenant for tenant in tenants if tenant.groups]
     if len(live) < 2:
         return tuple((tenant.name, 0) for tenant in tenants)
+    weights = {tenant.name: _weight(tenant) for tenant in live}
+    most = service.SERVICE_US if turns.longest >= LONGEST_ROUND_US else turns.longest // 2
     beside_high = any(tenant.priority == "high" for tenant in live)
-    whole = _beside_high(live, turns.longest) if beside_high else _proportional(live, turns)
+    whole = service.slices(live, weights, most)
+    if whole is None:
+        whole = _beside_high(live, turns.longest) if beside_high else _proportional(live, turns)
     return tuple((tenant.name, whole.get(tenant.name, 0)) for tenant in tenants)
 
 
 def _weight(tenant: Tenant) -> float:
-    return (tenant.weight or DEFAULT_WEIGHT) * (0.5 if tenant.priority == "low" else 1)
+    part = service.GIVES_BACK if tenant.use == service.OVER else 0.5 if tenant.priority == "low" else 1
+    return (tenant.weight or DEFAULT_WEIGHT) * part
 
 
 def _proportional(live: list[Tenant], turns: _Round) -> dict[str, int]:

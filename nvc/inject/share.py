@@ -11,7 +11,7 @@ from nvc.guard.registered import is_guarded
 from nvc.inject.share_mounts import mounts
 from nvc.share import abi, nodes, place, policyfile, preload
 from nvc.share.limits import Limits
-from nvc.share.model import Resolved
+from nvc.share.model import SERVICE, Resolved
 from nvc.share.preview import preview
 
 TYPE_CHECKING = False
@@ -38,10 +38,12 @@ def plan(
     if resolved is None:
         return Resolved(), ()
     guarded = is_guarded(request, place.first_process(container), policy, agent)
-    if resolved.group and not guarded:
-        # The library counts one container: each of the group would have the whole quota.
+    # The library counts one container: each of the group would have the whole quota. And it knows no other container,
+    # whose slices have to be short beside a service.
+    needs = f"group={resolved.group}" if resolved.group else f"priority={SERVICE}" if resolved.has_service else ""
+    if needs and not guarded:
         raise PrivilegeError(
-            f"{resolved.source}: group={resolved.group} needs the guard, and this container has none",
+            f"{resolved.source}: {needs} needs the guard, and this container has none",
             hint="start it with nvc-runtime, where nvc-agent runs (docs/user/agent.md)",
         )
     return resolved, _operations(request, resolved, guarded, selection, host, driver, container, log)

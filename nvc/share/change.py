@@ -58,7 +58,7 @@ def apply(
     Raises InputError, ContainerError.
     """
     now = limits(entry)
-    if (wanted.cap or wanted.weight or wanted.priority) and not abi.knows(now.driver):
+    if (wanted.cap or wanted.weight or wanted.priority or wanted.latency) and not abi.knows(now.driver):
         raise InputError(
             f"cap, weight and priority cannot be held: driver {now.driver} is not known",
             hint=f"drivers {abi.FIRST} to {abi.BEYOND - 1} are; mem can be changed",

@@ -124,6 +124,7 @@ def filled(share: GpuShare, default: GpuShare) -> GpuShare:
         share.weight or default.weight,
         share.priority or default.priority,
         default.oversubscribe if share.oversubscribe is None else share.oversubscribe,
+        share.latency or default.latency,
     )
 
 

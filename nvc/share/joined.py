@@ -6,6 +6,7 @@ adds and tightens; ``nvc-py share set`` is what gives a running container more.
 
 from __future__ import annotations
 
+from nvc.share.model import SERVICE
 from nvc.share.policy import RANK
 
 TYPE_CHECKING = False
@@ -25,12 +26,14 @@ def joined(before: Limits, later: Limits) -> Limits:
 
 
 def _tighter(before: ResolvedGpu, later: ResolvedGpu) -> ResolvedGpu:
+    priority = min((before.priority, later.priority), key=lambda word: RANK[word])
     return later.replace(
         memory=_lower(before.memory, later.memory),
         cap=min(before.cap, later.cap),
         weight=_lower(before.weight, later.weight),
-        priority=min((before.priority, later.priority), key=lambda word: RANK[word]),
+        priority=priority,
         oversubscribe=before.oversubscribe and later.oversubscribe,
+        latency=max(before.latency, later.latency) if priority == SERVICE else 0,
     )
 
 

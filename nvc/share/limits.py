@@ -13,7 +13,7 @@ from binascii import crc32
 
 from nvc.base.record import Record
 from nvc.formats import FormatError
-from nvc.share.model import CAP_WHOLE, PRIORITIES, ResolvedGpu
+from nvc.share.model import CAP_WHOLE, PRIORITIES, SERVICE, ResolvedGpu
 
 MAGIC, VERSION, SIZE = 0x4C43564E, 1, 8192
 MAX_GPUS, MAX_NODES = 32, 64
@@ -31,9 +31,12 @@ GENERATION, CHECKSUM = 12, 16
 #: Where the checksum begins to count: flags, gpu_count, node_count, period, driver, container.
 BODY = 64
 _BODY = struct.Struct("<4I32s64s")
-#: uuid, memory, cap, weight, priority, flags.
+#: uuid, memory, cap, weight, priority, flags, latency. A service is of high priority with a latency: supervisors and
+#: libraries that know no services give it that.
 GPUS, GPU_SIZE = 192, 64
-_GPU = struct.Struct("<16sQ4I24x")
+_GPU = struct.Struct("<16sQ5I20x")
+#: enum limits_priority.
+_PRIORITIES = PRIORITIES[: PRIORITIES.index(SERVICE)]
 #: kind, minor, device, inode.
 NODES, NODE_SIZE = 2240, 32
 _NODE = struct.Struct("<IIQQ8x")
@@ -96,7 +99,8 @@ def encode(limits: Limits, generation: int = 0) -> bytes:
     )
     for index, gpu in enumerate(limits.gpus):
         flags = OVERSUBSCRIBE if gpu.oversubscribe else 0
-        numbers = (gpu.memory, gpu.cap, gpu.weight, PRIORITIES.index(gpu.priority), flags)
+        priority = _PRIORITIES.index("high" if gpu.priority == SERVICE else gpu.priority)
+        numbers = (gpu.memory, gpu.cap, gpu.weight, priority, flags, gpu.latency)
         _GPU.pack_into(content, GPUS + GPU_SIZE * index, uuid_bytes(gpu.uuid), *numbers)
     for index, node in enumerate(limits.nodes):
         _NODE.pack_into(content, NODES + NODE_SIZE * index, node.kind, node.minor, node.device, node.inode)
@@ -176,11 +180,18 @@ def uuid_text(content: bytes) -> str:
 
 
 def _gpu(content: bytes, index: int) -> ResolvedGpu:
-    uuid, memory, cap, weight, priority, flags = _GPU.unpack_from(content, GPUS + GPU_SIZE * index)
-    if priority >= len(PRIORITIES) or cap > CAP_WHOLE:
-        raise FormatError("limits", f"GPU {index}", f"priority {priority}, cap {cap}")
+    uuid, memory, cap, weight, priority, flags, latency = _GPU.unpack_from(content, GPUS + GPU_SIZE * index)
+    if priority >= len(_PRIORITIES) or cap > CAP_WHOLE or (latency and _PRIORITIES[priority] != "high"):
+        raise FormatError("limits", f"GPU {index}", f"priority {priority}, cap {cap}, latency {latency}")
     return ResolvedGpu(
-        uuid_text(uuid), -1, memory, cap or CAP_WHOLE, weight, PRIORITIES[priority], bool(flags & OVERSUBSCRIBE)
+        uuid_text(uuid),
+        -1,
+        memory,
+        cap or CAP_WHOLE,
+        weight,
+        SERVICE if latency else _PRIORITIES[priority],
+        bool(flags & OVERSUBSCRIBE),
+        latency,
     )
 
 

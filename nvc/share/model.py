@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from nvc.base.record import Record
 
-PRIORITIES = ("normal", "low", "high")
+PRIORITIES = ("normal", "low", "high", "service")
+SERVICE = PRIORITIES[3]
+#: What a service waits for the GPU at most, in microseconds: without a setting, and what can be said.
+DEFAULT_LATENCY_US, LEAST_LATENCY_US, MOST_LATENCY_US = 1_000, 300, 100_000
 #: A whole GPU's time in the unit of ``cap``: 1/1000.
 CAP_WHOLE = 1000
 #: A whole GPU's memory in the unit of ``memory_part``: 1/1,000,000.
@@ -21,7 +24,8 @@ class GpuShare(Record):
 
     memory: bytes, or 0. memory_part: of the GPU's memory, in 1/1,000,000, or 0; at most one of the two is said.
     cap: of the GPU's time, in 1/1000 (1000: no cap), or 0. weight: 1 to 1000, or 0. priority: one of PRIORITIES or "".
-    oversubscribe: may memory be more than the GPU has, the rest in the host's? None: not said.
+    oversubscribe: may memory be more than the GPU has, the rest in the host's? None: not said. latency: microseconds
+    that a service waits at most, or 0.
     """
 
     memory: int = 0
@@ -30,6 +34,7 @@ class GpuShare(Record):
     weight: int = 0
     priority: str = ""
     oversubscribe: bool | None = None
+    latency: int = 0
 
 
 class Share(Record):
@@ -49,7 +54,8 @@ class ResolvedGpu(Record):
     """What a container gets of one GPU; every field says something.
 
     uuid: "GPU-...". minor: of /dev/nvidia<minor>. memory: bytes, 0 for no limit. cap: 1/1000; 1000 is no cap.
-    weight: 1 to 1000; 0: libcuda's own timeslice stays. priority: one of PRIORITIES.
+    weight: 1 to 1000; 0: libcuda's own timeslice stays. priority: one of PRIORITIES. latency: microseconds that a
+    service waits for the others at most; 0 with every other priority.
     """
 
     uuid: str
@@ -59,6 +65,7 @@ class ResolvedGpu(Record):
     weight: int = 0
     priority: str = "normal"
     oversubscribe: bool = False
+    latency: int = 0
 
 
 class Resolved(Record):
@@ -81,6 +88,10 @@ class Resolved(Record):
     @property
     def limits_memory(self) -> bool:
         return any(gpu.memory for gpu in self.gpus)
+
+    @property
+    def has_service(self) -> bool:
+        return any(gpu.priority == SERVICE for gpu in self.gpus)
 
     @property
     def oversubscribe(self) -> bool:

@@ -9,10 +9,20 @@ from __future__ import annotations
 from nvc.base.errors import InputError
 from nvc.base.record import Record
 from nvc.request.selection import normalize_bus_id
+from nvc.share import services
 from nvc.share.dialects import filled
-from nvc.share.model import CAP_WHOLE, DEFAULT_WEIGHT, WHOLE_MEMORY, GpuShare, Resolved, ResolvedGpu, Share
+from nvc.share.model import (
+    CAP_WHOLE,
+    DEFAULT_WEIGHT,
+    SERVICE,
+    WHOLE_MEMORY,
+    GpuShare,
+    Resolved,
+    ResolvedGpu,
+    Share,
+)
 from nvc.share.sources import DEFAULT
-from nvc.share.spec import OFF, format_cap, format_gpu, format_memory, format_share, parse_gpu
+from nvc.share.spec import OFF, format_cap, format_gpu, format_latency, format_memory, format_share, parse_gpu
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +42,7 @@ GUARDS = ("auto", "require", "off")
 MEMORY_ONLY = "memory-only"
 UNKNOWN_DRIVERS = ("refuse", MEMORY_ONLY)
 #: Priorities, the tightest first.
-RANK = {"low": 0, "normal": 1, "high": 2}
+RANK = {"low": 0, "normal": 1, "high": 2, SERVICE: 3}
 
 
 class Policy(Record):
@@ -87,7 +97,9 @@ def _rule(text: str, label: str) -> GpuShare:
     if text.strip(" ") in ("", OFF):
         return GpuShare()
     try:
-        return parse_gpu(text)
+        rule = parse_gpu(text)
+        services.latency(rule.priority or "normal", rule.latency, 0, "share", said=rule.latency)
+        return rule
     except InputError as error:
         raise InputError(f"{label}: {error.message}", hint=error.hint) from None
 
@@ -166,6 +178,7 @@ def _values(share: GpuShare, gpu: Gpu) -> dict[str, object]:
         "cap": share.cap or None,
         "weight": share.weight or None,
         "priority": share.priority or None,
+        "latency": share.latency or None,
         "oversubscribe": share.oversubscribe,
     }
 
@@ -187,6 +200,7 @@ def as_gpu_share(gpu: ResolvedGpu) -> GpuShare:
         weight=gpu.weight,
         priority=gpu.priority if gpu.priority != "normal" else "",
         oversubscribe=True if gpu.oversubscribe else None,
+        latency=gpu.latency,
     )
 
 
@@ -203,12 +217,16 @@ def change(policy: Policy, gpu: Gpu | None, now: ResolvedGpu, wanted: GpuShare, 
         rules = Policy(maximum=policy.maximum)
         _check_maximum(rules, total, now.uuid, wanted, "share", warnings)
     memory = _bytes(wanted, total, now.uuid) if wanted.memory or wanted.memory_part else now.memory
-    return now.replace(
+    priority = wanted.priority or now.priority
+    after = now.replace(
         memory=memory,
         cap=wanted.cap or now.cap,
         weight=wanted.weight or now.weight,
-        priority=wanted.priority or now.priority,
+        priority=priority,
+        latency=services.latency(priority, wanted.latency or now.latency, 0, "share", said=wanted.latency),
     )
+    services.check(after, now.uuid, "share")
+    return after
 
 
 def _said(policy: Policy) -> str:
@@ -248,6 +266,7 @@ def _find(selector: str, gpus: Sequence[Gpu]) -> int | None:
 
 def _resolve(policy: Policy, gpu: Gpu, said: GpuShare, source: str, warnings: list[str]) -> ResolvedGpu:
     _check_maximum(policy, gpu.memory, f"GPU {gpu.index}", said, source, warnings)
+    said = services.granted(policy, said, source, warnings)
     wanted = filled(said, policy.default)
     maximum = policy.maximum
     memory = _bytes(wanted, gpu.memory, f"GPU {gpu.index}")
@@ -281,7 +300,13 @@ def _resolve(policy: Policy, gpu: Gpu, said: GpuShare, source: str, warnings: li
             f"{source}: oversubscribe=on has no effect on GPU {gpu.index}, whose compute capability is {gpu.arch}",
             hint="its memory does not move to the host's while programs use it, which takes 6.0 or more; leave it out",
         )
-    return ResolvedGpu(gpu.uuid, gpu.minor, memory, cap, weight, priority, oversubscribe)
+    is_cut = said.priority == SERVICE and priority != SERVICE
+    latency = services.latency(
+        priority, wanted.latency, services.least(policy, source), source, said=0 if is_cut else said.latency
+    )
+    resolved = ResolvedGpu(gpu.uuid, gpu.minor, memory, cap, weight, priority, oversubscribe, latency)
+    services.check(resolved, f"GPU {gpu.index}", source)
+    return resolved
 
 
 def _architecture(gpu: Gpu) -> int:
@@ -322,6 +347,9 @@ def _check_maximum(policy: Policy, total: int, gpu: str, said: GpuShare, source:
         too_much.append((f"weight={said.weight}", f"weight={maximum.weight}"))
     if maximum.priority and said.priority and RANK[said.priority] > RANK[maximum.priority]:
         too_much.append((f"priority={said.priority}", f"priority={maximum.priority}"))
+    least = services.least(policy, source)
+    if 0 < said.latency < least:
+        too_much.append((f"latency={format_latency(said.latency)}", f"latency={format_latency(least)}"))
     if maximum.oversubscribe is False and said.oversubscribe:
         too_much.append(("oversubscribe=on", "oversubscribe=off"))
     for setting, limit in too_much:

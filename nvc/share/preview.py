@@ -77,7 +77,7 @@ def _held(policy: Policy, resolved: Resolved, version: str, warn: Callable[[str]
             "cap, weight and priority out",
         )
     warn(f"{unknown}: memory is held where programs call CUDA{f', and {lost} has no effect' if lost else ''}")
-    gpus = tuple(gpu.replace(cap=CAP_WHOLE, weight=0, priority="normal") for gpu in resolved.gpus)
+    gpus = tuple(gpu.replace(cap=CAP_WHOLE, weight=0, priority="normal", latency=0) for gpu in resolved.gpus)
     return resolved.replace(gpus=gpus, text=text(gpus)) if lost else resolved
 
 
@@ -87,6 +87,7 @@ def _timed(gpu: ResolvedGpu) -> list[str]:
         cap=gpu.cap if gpu.cap != CAP_WHOLE else 0,
         weight=gpu.weight,
         priority=gpu.priority if gpu.priority != "normal" else "",
+        latency=gpu.latency,
     )
     return format_gpu(settings).split(",") if settings != GpuShare() else []
 

@@ -3,7 +3,8 @@
     spec      = "off" | part *( ";" part )
     part      = [ selector ":" ] setting *( "," setting )     the selector stands before the part's first setting
     setting   = "mem=" ( quantity | percentage ) | "weight=" 1..1000 | "cap=" percentage
-              | "priority=" ( "normal" | "low" | "high" ) | "oversubscribe=" ( "on" | "off" ) | "group=" NAME
+              | "priority=" ( "normal" | "low" | "high" | "service" ) | "latency=" NUMBER ( "us" | "ms" )
+              | "oversubscribe=" ( "on" | "off" ) | "group=" NAME
     selector  = INDEX | "#" POSITION | "GPU-" UUID | "MIG-" UUID | PCI bus id
 
 INDEX counts the GPUs of the host as nvidia-smi on the host does; #POSITION counts those that the container sees.
@@ -17,7 +18,16 @@ from __future__ import annotations
 
 from nvc.base.errors import InputError
 from nvc.request.selection import normalize_bus_id
-from nvc.share.model import CAP_WHOLE, PRIORITIES, WEIGHT_LIMIT, WHOLE_MEMORY, GpuShare, Share
+from nvc.share.model import (
+    CAP_WHOLE,
+    LEAST_LATENCY_US,
+    MOST_LATENCY_US,
+    PRIORITIES,
+    WEIGHT_LIMIT,
+    WHOLE_MEMORY,
+    GpuShare,
+    Share,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,6 +67,7 @@ _MEMORY_ALLOWED = "mem takes bytes, a number with Ki, Mi, Gi, Ti (1024) or K, M,
 _UNIT_WANTED = "mem is 1Mi or more, and a number without a unit is bytes; write mem=10Gi"
 _CAP_ALLOWED = "cap takes 1% to 100% of the GPU's time, with at most one decimal: cap=50%"
 _WEIGHT_ALLOWED = f"weight takes a whole number from 1 to {WEIGHT_LIMIT}; 10 is what a container has that does not say"
+_LATENCY_ALLOWED = f"latency takes {LEAST_LATENCY_US}us to {MOST_LATENCY_US // 1000}ms, to the microsecond: latency=1ms"
 _GROUP_ALLOWED = f"group takes up to {GROUP_LENGTH} letters, digits, '_', '-' and '.', the first a letter, digit or '_'"
 _SELECTOR_ALLOWED = (
     "write a GPU's index on the host (0:mem=10Gi), #N for the container's Nth from 0 (#0:mem=10Gi), its UUID "
@@ -159,6 +170,8 @@ def format_gpu(gpu: GpuShare) -> str:
         settings.append(f"cap={format_cap(gpu.cap)}")
     if gpu.priority:
         settings.append(f"priority={gpu.priority}")
+    if gpu.latency:
+        settings.append(f"latency={format_latency(gpu.latency)}")
     if gpu.oversubscribe is not None:
         settings.append(f"oversubscribe={'on' if gpu.oversubscribe else 'off'}")
     return ",".join(settings)
@@ -175,6 +188,11 @@ def format_memory(size: int) -> str:
 def format_cap(cap: int) -> str:
     """1/1000 as a percentage."""
     return f"{_decimal(cap, 1)}%"
+
+
+def format_latency(microseconds: int) -> str:
+    """Milliseconds with up to three decimals."""
+    return f"{_decimal(microseconds, 3)}ms"
 
 
 def shown(text: str) -> str:
@@ -273,6 +291,19 @@ def _priority(value: str) -> str:
     return value
 
 
+def _latency(value: str) -> int:
+    unit = {"us": 1, "ms": 1000}.get(value[-2:])
+    latency = _number(value[:-2], unit) if unit is not None else None
+    if latency is None or len(value.partition(".")[2]) > (5 if unit == 1000 else 0):
+        raise InputError(f"share: latency={shown(value)} is not a time", hint=_LATENCY_ALLOWED)
+    if not LEAST_LATENCY_US <= latency <= MOST_LATENCY_US:
+        problem = (
+            "less than the shortest slice and a switch" if latency < LEAST_LATENCY_US else "no latency of a service"
+        )
+        raise InputError(f"share: latency={shown(value)} is {problem}", hint=_LATENCY_ALLOWED)
+    return latency
+
+
 def _oversubscribe(value: str) -> bool:
     if value not in ("on", "off"):
         raise InputError(f"share: oversubscribe={shown(value)} is unknown", hint="oversubscribe takes on or off")
@@ -301,6 +332,7 @@ _SETTINGS: dict[str, Callable[[str], Any]] = {
     "weight": _weight,
     "cap": _cap,
     "priority": _priority,
+    "latency": _latency,
     "oversubscribe": _oversubscribe,
     "group": _group,
 }

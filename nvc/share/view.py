@@ -32,7 +32,8 @@ class ShareRow(Record):
     waited longest. target, achieved: parts of the GPU's time, None where no agent schedules it; is_measured: achieved
     is of the driver's samples, otherwise an estimate. notes: what deserves attention. groups: compute groups. managed:
     bytes of managed memory, of used. suspended: bytes that `share suspend` moved to the host. guard: the version of the
-    supervisor that enforces it, "" where the agent does not say one. name: by the engine.
+    supervisor that enforces it, "" where the agent does not say one. name: by the engine. latency, bound: of a service,
+    microseconds that it may wait, and that it does at most now; service: of ``nvc.guard.service.STATES``.
     """
 
     container: str
@@ -57,6 +58,9 @@ class ShareRow(Record):
     achieved: float | None = None
     is_measured: bool = False
     suspended: int = 0
+    latency: int = 0
+    bound: int = 0
+    service: str = ""
 
 
 def shown_name(name: str) -> str:
@@ -109,6 +113,7 @@ def rows(
                 notes,
                 sum(slot.groups[index] for slot in on_it),
                 sum(slot.managed[index] for slot in on_it),
+                latency=gpu.latency,
             )
         )
     return tuple(found)

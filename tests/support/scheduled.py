@@ -69,8 +69,10 @@ def limits(*gpus: ResolvedGpu, paused: bool = False) -> Limits:
     return Limits(gpus, paused=paused)
 
 
-def gpu(uuid: str = ONE, *, weight: int = 0, cap: int = 1000, priority: str = "normal") -> ResolvedGpu:
-    return ResolvedGpu(uuid, -1, cap=cap, weight=weight, priority=priority)
+def gpu(
+    uuid: str = ONE, *, weight: int = 0, cap: int = 1000, priority: str = "normal", latency: int = 0
+) -> ResolvedGpu:
+    return ResolvedGpu(uuid, -1, cap=cap, weight=weight, priority="service" if latency else priority, latency=latency)
 
 
 def two_tenants(notes: Notes) -> Scheduler:

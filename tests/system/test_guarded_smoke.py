@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from nvc.guard.service import SERVICE_US, SWITCH_US
 from tests.support import leftovers
 from tests.support.guarded import GuardedTenant, Guarding, build_launcher
 from tests.support.native import build
@@ -95,6 +97,42 @@ def burn(gpu: SimGpu) -> None:
 
 def test_weights_are_slices_and_divide_the_gpu(machine: Path) -> None:
     with_gpu(machine, burn)
+
+
+def serve(gpu: SimGpu) -> None:
+    """The slices that are decided for a service and the others reach the driver: by what each does with them."""
+    short = 1000 - SWITCH_US
+    with guarding(gpu) as guarded:
+        served = guarded.tenant(memory=GIB, priority="service", latency=1000)
+        other = guarded.tenant(memory=GIB)
+
+        def slices() -> list[int]:
+            return [status_now(guarded.guard, number).gpus[0].slice for number in (1, 2)]
+
+        def sampled(parts: Sequence[float]) -> None:
+            """What samples of some seconds say: the part that the service computed in each of their halves."""
+            now, computed = time.monotonic_ns(), 0
+            for at, part in enumerate(parts):
+                computed += int(part * 500_000_000)
+                guarded.scheduler.sampled(UUID, now + (at - len(parts)) * 500_000_000, {1: computed, 2: 0})
+            guarded.decide()
+
+        with burning(gpu, (served, other), 1000):
+            assert leftovers.until(lambda: slices() == [short, short], seconds=10), slices()
+            sampled([0.3] * 5)
+            assert leftovers.until(lambda: slices() == [SERVICE_US, short], seconds=10), slices()
+            assert guarded.scheduler.share(1, 0).bound_us == 1000
+            sampled([1.0] * 8)
+            assert leftovers.until(lambda: slices() == [3333, 6667], seconds=10), "it gives back what it had more"
+            sampled([0.0] * 20)
+            assert leftovers.until(lambda: slices() == [SERVICE_US, short], seconds=10), slices()
+        # It is measured and served first; the slower one is alone when the faster one has finished.
+        good(lambda: rates(gpu, served, other), lambda got: got[0] > 3 * got[1])
+        assert served.empty() and other.empty()
+
+
+def test_a_service_has_the_gpu_before_others(machine: Path) -> None:
+    with_gpu(machine, serve)
 
 
 def keep_a_cap(gpu: SimGpu) -> None:

@@ -99,6 +99,20 @@ def caps_in_force(status: AgentStatus) -> Iterator[Sample]:
                 yield (tenant.container, gpu.uuid), float(gpu.cap_in_force)
 
 
+def latencies(status: AgentStatus) -> Iterator[Sample]:
+    for tenant in status.tenants:
+        for gpu in tenant.gpus:
+            if gpu.latency_us:
+                yield (tenant.container, gpu.uuid), gpu.latency_us * 1e-6
+
+
+def latency_bounds(status: AgentStatus) -> Iterator[Sample]:
+    for tenant in status.tenants:
+        for gpu in tenant.gpus:
+            if gpu.latency_us and gpu.service:
+                yield (tenant.container, gpu.uuid), gpu.bound_us * 1e-6
+
+
 def unaccounted(status: AgentStatus) -> Iterator[Sample]:
     by = {gpu.uuid: gpu.unaccounted_by for gpu in status.gpus}
     for tenant in status.tenants:

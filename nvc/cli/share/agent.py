@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nvc.agent.status import ask
+from nvc.agent.view import service_notes
 from nvc.base.errors import AgentError, NvcError, PrivilegeError
 from nvc.guard.protocol import Client, NoAgent
 from nvc.linux.process import process_name
@@ -101,7 +102,10 @@ def _guarded(row: ShareRow, tenant: StatusTenant | None, *, pids: bool) -> Share
         suspended=tenant.suspended[place] if tenant.suspended else 0,
         processes=processes,
         guard=tenant.build,
-        notes=(*row.notes, *(shared if len(tenant.containers) > 1 else ())),
+        notes=(*row.notes, *(shared if len(tenant.containers) > 1 else ()), *service_notes(gpu.service)),
+        latency=gpu.latency_us,
+        bound=gpu.bound_us,
+        service=gpu.service,
     )
 
 

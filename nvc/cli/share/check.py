@@ -17,7 +17,7 @@ from nvc.share import abi, policyfile
 from nvc.share.policy import as_gpu_share, origins
 from nvc.share.preview import preview
 from nvc.share.sources import leaves_guard, requested
-from nvc.share.spec import format_cap, format_memory
+from nvc.share.spec import format_cap, format_latency, format_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -110,7 +110,7 @@ def answer(settings: Settings | None, request: ShareRequest, devices: Sequence[s
     if resolved is None:
         return {"outcome": "none", "source": "", "warnings": warnings, "gpus": []}
     behind, alone = _enforcers(policy, request, driver.nvrm_version)
-    if resolved.group:
+    if resolved.group or resolved.has_service:
         behind, alone = (HELD if held == HELD else REFUSED for held in (behind, alone))
     agent = _agent(directory) if behind == HELD else ""
     return {
@@ -149,6 +149,7 @@ def _shown(gpu: ResolvedGpu, whole: Gpu) -> list[tuple[str, str]]:
         ("cap", format_cap(share.cap)),
         ("weight", str(gpu.weight or "10")),
         ("priority", gpu.priority),
+        *([("latency", format_latency(gpu.latency))] if gpu.latency else []),
         ("oversubscribe", "on" if gpu.oversubscribe else "off"),
     ]
 

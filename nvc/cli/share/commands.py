@@ -11,7 +11,7 @@ import click
 from nvc.base.errors import ContainerError, NvcError, UsageError
 from nvc.cli.settings import Settings
 from nvc.cli.share import agent as share_agent
-from nvc.cli.share import attach, check, events, inside, policy
+from nvc.cli.share import attach, check, events, hint, inside, policy
 from nvc.cli.share import rows as share_rows
 from nvc.cli.share import store as share_store
 from nvc.cli.share import text as share_text
@@ -50,7 +50,8 @@ def share(context: click.Context, directory: str | None) -> None:
         mem=10Gi            memory: Ki Mi Gi Ti, K M G T, or a percentage of the GPU's
         cap=50%             never more than this much of the GPU's time
         weight=30           its part when others want the GPU too; 10 is usual
-        priority=high       before others: low, normal, high
+        priority=high       before others: low, normal, high; service (of an administrator's settings)
+        latency=1ms         how long a service waits for the others at most
         oversubscribe=on    mem may be more than the GPU has; the rest lies in the host's
 
     \b
@@ -69,6 +70,7 @@ share.add_command(attach.attach)
 share.add_command(attach.detach)
 share.add_command(check.check)
 share.add_command(events.events)
+share.add_command(hint.hint)
 share.add_command(policy.policy)
 
 
@@ -188,7 +190,7 @@ def get(container: str | None, as_json: bool, socket: str) -> None:
 @_AGENT
 @click.pass_obj
 def set_share(settings: Settings | None, arguments: tuple[str, ...], selector: str, force: bool, socket: str) -> None:
-    """Change a running container's share: mem, cap, weight and priority.
+    """Change a running container's share: mem, cap, weight, priority and latency.
 
     Words that are not said stay as they are. Memory that is in use stays in use; only new allocations are refused.
     The node's maximum holds unless --force. A container under the agent's guard is held to it when this returns.

@@ -32,6 +32,7 @@ def words(row: ShareRow) -> GpuShare:
         row.weight or DEFAULT_WEIGHT,
         row.priority,
         True if row.oversubscribe else None,
+        row.latency,
     )
 
 
@@ -68,7 +69,7 @@ def own_rows() -> tuple[ShareRow, ...]:
 
 def lower(wanted: GpuShare, selector: str) -> None:
     """Put lower limits into the region: from inside nothing can be raised above what the host gives."""
-    if wanted.priority or wanted.oversubscribe is not None:
+    if wanted.priority or wanted.latency or wanted.oversubscribe is not None:
         raise InputError("in a container only mem, cap and weight can be lowered")
     if wanted.memory_part:
         raise InputError("in a container mem takes bytes", hint="mem=10Gi; share get says what it has")

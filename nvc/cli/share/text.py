@@ -12,7 +12,20 @@ if TYPE_CHECKING:
 
     from nvc.share.view import ShareRow
 
-HEADINGS = ("CONTAINER", "NAME", "GPU", "MEMORY", "CAP", "WEIGHT", "PRIORITY", "PROCESSES", "FROZEN", "GUARD", "NOTES")
+HEADINGS = (
+    "CONTAINER",
+    "NAME",
+    "GPU",
+    "MEMORY",
+    "CAP",
+    "WEIGHT",
+    "PRIORITY",
+    "WAIT",
+    "PROCESSES",
+    "FROZEN",
+    "GUARD",
+    "NOTES",
+)
 _CONTAINER, _GPU = 12, 12
 _SECOND = 10**9
 
@@ -20,7 +33,10 @@ _SECOND = 10**9
 def table(rows: Sequence[ShareRow], *, verbose: bool) -> str:
     """Aligned columns, a line each; verbose: whole names, and every process with its pids below."""
     cells = [HEADINGS, *(_cells(row, verbose=verbose) for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(HEADINGS))]
+    if not any(row.latency for row in rows):
+        place = HEADINGS.index("WAIT")
+        cells = [(*line[:place], *line[place + 1 :]) for line in cells]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     lines = []
     for number, line in enumerate(cells):
         lines.append("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
@@ -36,6 +52,13 @@ def size(count: int) -> str:
     return f"{count >> 20}Mi" if count < 10 << 30 else f"{count / (1 << 30):.1f}Gi"
 
 
+def wait(bound_us: int, latency_us: int) -> str:
+    """How long a service waits at most, of how long it may, in milliseconds."""
+    if not latency_us:
+        return "-"
+    return f"{bound_us / 1000:.3g}/{latency_us / 1000:.3g}ms" if bound_us else f"-/{latency_us / 1000:.3g}ms"
+
+
 def _cells(row: ShareRow, *, verbose: bool) -> tuple[str, ...]:
     return (
         row.container if verbose else row.container[:_CONTAINER],
@@ -45,6 +68,7 @@ def _cells(row: ShareRow, *, verbose: bool) -> tuple[str, ...]:
         (format_cap(row.cap) if row.cap < CAP_WHOLE else "-") + _mark("cap", row),
         f"{row.weight or DEFAULT_WEIGHT}{_mark('weight', row)}",
         row.priority,
+        wait(row.bound, row.latency),
         str(len(row.processes)),
         "suspended"
         if row.suspended

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from nvc.agent.view import GUARD
-from nvc.cli.share.text import size
+from nvc.cli.share.text import size, wait
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nvc.agent.view import Seen, SeenGpu, SeenShare
 
-#: Heading -> how early it gives way in a narrow window; 0: never. CONTAINER is shortened at last. NAME is there where a
-#: container has one.
+#: Heading -> how early it gives way in a narrow window; 0: never. CONTAINER is shortened at last. NAME and WAIT are
+#: there where a container has one.
 COLUMNS = {
     "CONTAINER": 0,
     "NAME": 6,
@@ -27,13 +27,14 @@ COLUMNS = {
     "CAP": 5,
     "WEIGHT": 7,
     "PRIORITY": 11,
+    "WAIT": 10,
     "GROUPS": 10,
     "SLICE": 12,
     "FROZEN": 4,
     "DENIED": 1,
     "ENFORCER": 9,
 }
-_RIGHT = {"USED/LIMIT", "TARGET", "ACHIEVED", "CAP", "WEIGHT", "GROUPS", "SLICE", "FROZEN", "DENIED"}
+_RIGHT = {"USED/LIMIT", "TARGET", "ACHIEVED", "CAP", "WEIGHT", "WAIT", "GROUPS", "SLICE", "FROZEN", "DENIED"}
 _BAR = 12
 _NAME, _ENGINE_NAME = 12, 36
 _GAP = "  "
@@ -87,8 +88,9 @@ def heading(seen: Seen, columns: int, *, keys: bool) -> list[Text]:
 def fitting(rows: Sequence[dict[str, Text]], columns: int) -> dict[str, int]:
     """Which columns there is room for, with their widths."""
     widths = {name: max(len(name), *(row[name].cell_len for row in rows)) for name in COLUMNS}
-    if not any(row["NAME"].cell_len for row in rows):
-        del widths["NAME"]
+    for name in ("NAME", "WAIT"):
+        if not any(row[name].cell_len for row in rows):
+            del widths[name]
     for name in sorted(widths, key=lambda name: -COLUMNS[name]):
         if not COLUMNS[name] or _width(widths) <= columns:
             break
@@ -145,6 +147,7 @@ def _cells(share: SeenShare, *, whole: bool) -> dict[str, Text]:
         "CAP": percent(share.cap) if share.cap < 1 else _NOTHING,
         "WEIGHT": str(share.weight),
         "PRIORITY": share.priority,
+        "WAIT": wait(share.bound_us, share.latency_us) if share.latency_us else "",
         "GROUPS": str(share.groups),
         "SLICE": f"{share.slice_us / 1000:.1f}ms" if share.slice_us else _NOTHING,
         "FROZEN": _frozen(share),

@@ -44,7 +44,8 @@ def on_gpu(name: str, container: str, gpu: str = UUIDS[0]) -> tuple[str, Labels]
 
 
 def test_every_metric_says_what_it_is() -> None:
-    page, _ = text(status(tenant(name="default/trainer-0/main")), hami=True)
+    gpu = share(latency_us=1000, bound_us=900, service="served")
+    page, _ = text(status(tenant(name="default/trainer-0/main", gpus=(gpu,))), hami=True)
     families = {family.name: family for family in plain(page.decode())}
     for row in (*ROWS, *HAMI):
         family = families[row.name.removesuffix("_total")]

@@ -29,6 +29,7 @@ REQUESTS: dict[str, dict[str, object]] = {
     "pause": {"container": "c"},
     "resume": {"container": "c"},
     "policy": {"policy": "soft"},
+    "hint": {"container": "c", "word": "soon"},
     "attach": {"pid": 1},
     "detach": {"pid": 1},
     "reload": {},

@@ -288,3 +288,63 @@ def test_a_named_file_must_exist_and_be_a_file(tmp_path: Any) -> None:
 
 def test_an_empty_rule_is_none() -> None:
     assert rules(default="", maximum="off") == Policy()
+
+
+SERVICE_RULES = {"maximum": "priority=service,latency=0.5ms"}
+
+
+@pytest.mark.parametrize("source", ["annotation", "environment"])
+@pytest.mark.parametrize(
+    "rules_", [{}, {"maximum": "mem=50%"}, {"maximum": "priority=high"}, {"default": "priority=high"}]
+)
+def test_nobody_makes_itself_a_service(source: str, rules_: dict[str, str]) -> None:
+    """A container that asks by itself has what root grants: it would make all others wait less long."""
+    text = "priority=service,latency=0.3ms"
+    asked: Any = {"environment": {"NVC_SHARE": text}}.get(source, text)
+    with pytest.raises(InputError, match="priority=service is more than this node gives"):
+        decide(rules(**rules_), [FIRST], **{source: asked})
+    cut = decide(rules(**rules_, clamp=True), [FIRST], **{source: asked}).gpus[0]
+    assert (cut.priority, cut.latency) == ("high", 0)
+
+
+@pytest.mark.parametrize("source", ["option", "fixed"])
+def test_root_makes_a_service_within_the_maximum(source: str) -> None:
+    asked: Any = ("priority=service",) if source == "fixed" else "priority=service"
+    found = decide(Policy(), [FIRST], **{source: asked}).gpus[0]
+    assert (found.priority, found.latency) == ("service", 1000)
+    with pytest.raises(InputError, match="priority=service is more than this node gives"):
+        decide(rules(maximum="priority=high"), [FIRST], **{source: asked})
+
+
+def test_a_container_asks_for_less_of_a_service_than_the_node_grants() -> None:
+    assert got(rules(**SERVICE_RULES), "weight=3").priority == "normal"
+    assert got(rules(**SERVICE_RULES), "priority=service").latency == 1000
+    assert got(rules(**SERVICE_RULES), "priority=service,latency=0.5ms").latency == 500
+    for policy in (rules(**SERVICE_RULES), rules(maximum="priority=service"), rules(default="priority=service")):
+        with pytest.raises(InputError, match=r"latency=0\.4ms is more than this node gives"):
+            got(policy, "priority=service,latency=400us")
+    clamped = decide(rules(**SERVICE_RULES, clamp=True), [FIRST], annotation="priority=service,latency=300us")
+    assert clamped.gpus[0].latency == 500
+    assert got(rules(default="priority=service,latency=2ms"), "weight=3").latency == 2000
+    assert got(rules(default="priority=service,latency=2ms"), "priority=low").latency == 0
+
+
+def test_a_latency_is_of_services_and_they_have_no_cap() -> None:
+    with pytest.raises(InputError, match="latency=1ms has no effect with priority=high"):
+        got(Policy(), "priority=high,latency=1ms")
+    with pytest.raises(InputError, match="latency=1ms has no effect"):
+        rules(maximum="latency=1ms")
+    for policy, text in ((Policy(), "priority=service,cap=50%"), (rules(maximum="cap=50%"), "priority=service")):
+        with pytest.raises(InputError, match=r"latency=1ms cannot be kept with cap=50%"):
+            decide(policy, [FIRST], option=text)
+
+
+def test_a_running_service_is_changed_within_its_bounds() -> None:
+    now = decide(Policy(), [FIRST], option="priority=service,latency=2ms").gpus[0]
+    assert change(Policy(), FIRST, now, parse_gpu("latency=3ms")).latency == 3000
+    assert change(Policy(), FIRST, now, parse_gpu("priority=normal")).latency == 0
+    with pytest.raises(InputError, match="cannot be kept with cap"):
+        change(Policy(), FIRST, now, parse_gpu("cap=50%"))
+    with pytest.raises(InputError, match="more than this node gives"):
+        change(rules(**SERVICE_RULES), FIRST, now, parse_gpu("latency=300us"))
+    assert change(rules(**SERVICE_RULES), FIRST, now, parse_gpu("latency=300us"), force=True).latency == 300

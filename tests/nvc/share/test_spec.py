@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nvc.base.errors import InputError
-from nvc.share.model import PRIORITIES, WHOLE_MEMORY, GpuShare, Share
+from nvc.share.model import LEAST_LATENCY_US, MOST_LATENCY_US, PRIORITIES, WHOLE_MEMORY, GpuShare, Share
 from nvc.share.spec import GPU_LIMIT, MEMORY_LEAST, MEMORY_LIMIT, TEXT_LIMIT, format_share, parse, parse_gpu
 
 UUID = "GPU-b8058b66-3950-5eb2-94c2-df90166ee487"
@@ -29,6 +29,7 @@ def gpu_shares(draw: st.DrawFn) -> GpuShare:
         draw(st.integers(0, 1000)),
         draw(st.sampled_from(("", *PRIORITIES))),
         draw(st.sampled_from((None, True, False))),
+        draw(st.one_of(st.just(0), st.integers(LEAST_LATENCY_US, MOST_LATENCY_US))),
     )
     return share if share != GpuShare() else GpuShare(weight=1)
 
@@ -96,6 +97,12 @@ def test_the_words_of_the_manual() -> None:
     ) == share  # fmt: skip
 
 
+@pytest.mark.parametrize(("text", "microseconds"), [("1ms", 1000), ("0.5ms", 500), ("300us", 300), ("12.345ms", 12345)])
+def test_a_latency_is_a_time(text: str, microseconds: int) -> None:
+    share = parse(f"priority=service,latency={text}")
+    assert share.default == GpuShare(priority="service", latency=microseconds)
+
+
 def test_off_is_no_share() -> None:
     assert Share(off=True) == parse(" off ")
     assert "off" == format_share(Share(off=True))
@@ -139,6 +146,14 @@ def test_off_is_no_share() -> None:
         ("weight=1001", "weight='1001'"),
         ("weight=1.5", "weight='1.5'"),
         ("priority=urgent", "priority='urgent'"),
+        ("latency=1", "latency='1' is not a time"),
+        ("latency=1s", "latency='1s' is not a time"),
+        ("latency=0.5us", "latency='0.5us' is not a time"),
+        ("latency=1.0005ms", "latency='1.0005ms' is not a time"),
+        ("latency=-1ms", "latency='-1ms' is not a time"),
+        ("latency=299us", "latency='299us' is less than the shortest slice and a switch"),
+        ("latency=101ms", "latency='101ms' is no latency of a service"),
+        (f"latency={'9' * 4000}ms", "is not a time"),
         ("oversubscribe=true", "oversubscribe='true'"),
         ("mem=1Gi,mem=2Gi", "mem is said twice"),
         ("mem=1Gi;cap=5%", "second part for all GPUs"),

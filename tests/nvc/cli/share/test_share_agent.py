@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nvc.agent.status import AgentStatus, StatusContainer, StatusTenant
+from nvc.agent.status import AgentStatus, StatusContainer, StatusTenant, TenantGpu
 from nvc.base.errors import AgentError, InputError
 from nvc.guard import protocol
 from nvc.share import limits, policyfile, store
@@ -53,10 +53,14 @@ def stored(entry: str) -> Limits:
 
 
 def status(
-    container: str = "abcdef", pid: int = 0, kind: str = "guard", build: str = ""
+    container: str = "abcdef",
+    pid: int = 0,
+    kind: str = "guard",
+    build: str = "",
+    gpus: tuple[TenantGpu, ...] = (),
 ) -> Callable[[Any], Iterable[dict[str, Any]]]:
     containers = (StatusContainer(container, pid or os.getpid()),) if kind == "guard" else ()
-    tenant = StatusTenant(1, container, pid or os.getpid(), kind, 0.0, (), (), {}, 0, 0, False, build, containers)
+    tenant = StatusTenant(1, container, pid or os.getpid(), kind, 0.0, gpus, (), {}, 0, 0, False, build, containers)
     data = AgentStatus("1", "weighted", (), (tenant,)).as_data()
     return lambda request: [{"ok": True, **data}]
 
@@ -193,3 +197,30 @@ def test_only_the_container_that_is_changed_is_asked_for(share: Share, entry: st
     with FakeAgent(str(tmp_path / "control"), status=status(), pause=done()) as agent:
         share("pause")
     assert agent.asked[0] == {"verb": "status", "container": "abcdef"}
+
+
+@pytest.mark.parametrize(("word", "said"), [("soon", "work is announced for 10 s"), ("done", "idle until it computes")])
+def test_a_hint_goes_to_the_agent(share: Share, entry: str, tmp_path: Path, word: str, said: str) -> None:
+    with FakeAgent(str(tmp_path / "control"), hint=done(container="abcdef")) as agent:
+        assert share("hint", word) == (0, f"abcdef: {said}\n", "")
+        assert agent.asked == [{"verb": "hint", "container": "abc", "word": word}]
+    assert share("hint", "later")[0] == 1
+
+
+def test_how_long_a_service_waits_is_a_column_where_there_is_one(
+    command: Callable[..., Any], entry: str, tmp_path: Path
+) -> None:
+    words = ("share", "--store", str(tmp_path / "store"), "ls", "--agent", str(tmp_path / "control"))
+    assert "WAIT" not in command(*words, program="nvc-py")[1]
+    with store.find("abcdef", str(tmp_path / "store")) as found:
+        found.lock()
+        found.change(stored(entry).replace(gpus=(ResolvedGpu(UUID, -1, priority="service", latency=1000),)))
+    _, out, _ = command(*words, program="nvc-py")
+    assert dict(zip(*(line.split() for line in out.splitlines()), strict=False))["WAIT"] == "-/1ms", (
+        "no agent, no bound"
+    )
+    gpu = TenantGpu(UUID, 0, 0, 0, 0, 0, 0, "service", 0.5, 0.1, 1, 64_000, False, 0, latency_us=1000, bound_us=7230)
+    gpu = gpu.replace(service="idle")
+    with FakeAgent(str(tmp_path / "control"), status=status(gpus=(gpu,))):
+        _, out, _ = command(*words, program="nvc-py")
+    assert "7.23/1ms" in out and "no work for a while" in out

@@ -97,6 +97,19 @@ def test_the_agents_tenants_are_shown_with_their_processes(socket: str, top: Top
     assert 1 == sum(line.startswith(f"GPU 0  {UUIDS[0]}") and "policy weighted" in line for line in lines)
 
 
+def test_a_service_has_a_column_with_its_wait(socket: str, top: Top) -> None:
+    served = share(priority="service", latency_us=1000, bound_us=770, service="served")
+    with FakeAgent(socket, status=saying(status(tenant(gpus=(served,))))):
+        out = top("--once")[1]
+    assert "  WAIT  " in out and " 0.77/1ms " in out
+    over = served.replace(service="over", bound_us=10_230)
+    with FakeAgent(socket, status=saying(status(tenant(gpus=(over,))))):
+        out = top("--once")[1]
+    assert " 10.2/1ms " in out and "    it computed more than its part" in out
+    with FakeAgent(socket, status=saying(status(tenant()))):
+        assert "WAIT" not in top("--once")[1]
+
+
 def test_without_an_agent_the_shims_shares_are_shown_and_it_says_so(top: Top, container: str) -> None:
     code, out, err = top("--once")
     assert (0, "") == (code, err)
@@ -221,7 +234,7 @@ def test_a_narrow_window_loses_columns_and_never_the_memory(columns: int) -> Non
         ]
     heads = next(line for line in lines if line.startswith("CONT")).split()
     assert heads == [name for name in text.COLUMNS if name in heads] if columns >= 30 else True
-    assert (len(heads) == len(text.COLUMNS) - 1) == (columns >= 130), "all but NAME, which none of them has"
+    assert (len(heads) == len(text.COLUMNS) - 2) == (columns >= 130), "all but NAME and WAIT, which none has"
 
 
 def test_a_container_has_its_engines_name_beside_its_id() -> None:
