@@ -21,7 +21,7 @@ KUBERNETES ?= $(HOME)/.cache/nvc-py/kubernetes
 KUBERNETES_VERSION ?= 1.36.3
 comma := ,
 
-.PHONY: all help demo test test-engines check fmt build install uninstall bench bench-scale clean bootstrap bootstrap-venv bootstrap-runtimes native test-gpu test-sanitize soak fuzz soak-sequences wheel deb man test-kubernetes
+.PHONY: all help demo test test-engines check fmt build install uninstall bench bench-scale clean bootstrap bootstrap-venv bootstrap-runtimes native test-gpu test-sanitize soak fuzz soak-sequences wheel deb image man test-kubernetes
 
 all: build
 
@@ -113,6 +113,10 @@ uninstall:
 ## deb            a Debian package in dist/ (VERSION=... for another version)
 deb: bootstrap native
 	@VERSION='$(VERSION)' packaging/deb
+
+## image          the image of packaging/chart in dist/: an OCI layout in one file, for `ctr images import`
+image: bootstrap native
+	@PYTHON='$(PYTHON)' packaging/image
 
 ## wheel          a wheel in dist/, for pip
 wheel: bootstrap native

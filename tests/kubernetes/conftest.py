@@ -7,13 +7,13 @@ the whole pytest process (tests/support/programs/enter_kubernetes.sh); nothing o
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from nvc.kube.names import RUNTIME_CLASS
-from tests.support import cgroupview, daemons
+from nvc.kube.names import NAMESPACE as NAMESPACE_OF_CHART
+from tests.support import cgroupview, chart, daemons
 from tests.support.bed import Bed
 from tests.support.cluster import Cluster, apply
 from tests.support.kubenode import NAME, Node
@@ -22,6 +22,8 @@ from tests.support.pods import Pods
 #: Read once: tests see no NVC_ variable.
 _PROGRAMS = os.environ.get("NVC_KUBERNETES", "")
 MACHINE = "h100x8"
+#: Rows of the table at the end: what of the acceptance, its goal, what there was.
+_ROWS: list[tuple[str, str, str]] = []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -29,6 +31,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.path.is_relative_to(Path(__file__).parent):
                 item.add_marker(pytest.mark.skip(reason="`make test-kubernetes` starts these"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The table of docs/measured/kubernetes.md."""
+    if _ROWS:
+        terminalreporter.write_line("| what | goal | got |\n|---|---|---|")
+        for row in _ROWS:
+            terminalreporter.write_line("| " + " | ".join(row) + " |")
+
+
+@pytest.fixture
+def measured() -> Callable[[str, str, str], None]:
+    """Note a row: what, goal, got."""
+    return lambda what, goal, got: _ROWS.append((what, goal, got))
 
 
 @pytest.fixture(scope="session")
@@ -56,10 +72,10 @@ def cluster(bed: Bed) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def classes(cluster: Cluster) -> None:
-    """The runtime class of the node's runtime."""
-    metadata = {"name": RUNTIME_CLASS}
-    runtime = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": metadata, "handler": RUNTIME_CLASS}
-    apply(cluster.admin, [runtime])
+    """The chart's objects, but the driver's pods: no node of the bed pulls images."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE_OF_CHART}}
+    objects = chart.render(cluster.node_programs / "helm")
+    apply(cluster.admin, [namespace, *(one for one in objects if one["kind"] != "DaemonSet")])
 
 
 @pytest.fixture(scope="session")
@@ -79,3 +95,10 @@ def pods(cluster: Cluster, classes: None) -> Iterator[Pods]:
     pods = Pods(cluster.admin)
     yield pods
     pods.clear()
+
+
+@pytest.fixture(scope="session")
+def driver(node: Node, classes: None) -> Node:
+    """The node with our driver; a test that stops it starts it again."""
+    node.start_driver()
+    return node

@@ -20,3 +20,17 @@ def test_a_pod_without_a_gpu_runs(node: Node, pods: Pods, runtime_class: str | N
 
     assert pods.ended(name)["status"]["phase"] == "Succeeded"
     assert pods.log(name) == "hello\n"
+
+
+def test_a_pod_reaches_the_api_server_with_its_accounts_token(node: Node, pods: Pods) -> None:
+    place = "/var/run/secrets/kubernetes.io/serviceaccount"
+    # busybox has no TLS: the server's refusal of plain HTTP is an answer.
+    ask = "wget -O- http://$KUBERNETES_SERVICE_HOST:443 2>&1 | grep -o 400"
+    command = ["/bin/sh", "-c", f"cat {place}/namespace; ls {place}; {ask}"]
+    body = pod([], command=command, runtime_class=None)
+    body["spec"]["automountServiceAccountToken"] = True
+
+    name = pods.start(body)
+
+    assert pods.ended(name)["status"]["phase"] == "Succeeded", pods.log(name)
+    assert pods.log(name) == "defaultca.crt\nnamespace\ntoken\n400\n"

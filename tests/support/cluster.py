@@ -17,7 +17,9 @@ from tests.support.daemons import Daemon
 
 #: An object of the API, or a list of them.
 Object = dict[str, Any]
-SERVER = "https://127.0.0.1:6443"
+#: Also the address of the service `kubernetes`, which is on the loopback interface: no kube-proxy is needed for it.
+SERVICE = "10.98.0.1"
+SERVER = f"https://{SERVICE}"
 #: Token -> user and groups, as in --token-auth-file. kubelet's is that of its node.
 _USERS = {
     "admin": ("admin", "system:masters"),
@@ -83,11 +85,10 @@ class Api:
         """A merge patch."""
         return self.call("PATCH", path, body, kind="application/merge-patch+json")
 
-    def delete(self, path: str, *, grace: int | None = None) -> None:
+    def delete(self, path: str) -> None:
         """Delete; an object that is not there is no error."""
-        query = "" if grace is None else f"?gracePeriodSeconds={grace}"
         try:
-            self.call("DELETE", path + query)
+            self.call("DELETE", path)
         except ApiError as error:
             if error.code != 404:
                 raise
@@ -159,14 +160,13 @@ class Cluster:
         words = [
             str(self.programs / "kube-apiserver"),
             "--etcd-servers=http://127.0.0.1:2379",
-            "--bind-address=127.0.0.1",
+            "--bind-address=0.0.0.0",
+            "--secure-port=443",
             "--advertise-address=10.99.0.1",
             f"--cert-dir={self.place}/certificates",
             f"--token-auth-file={self.place}/tokens.csv",
             "--authorization-mode=Node,RBAC",
             "--endpoint-reconciler-type=none",
-            # No token is mounted into pods: nothing in the bed's network serves one. Tokens of accounts are asked for.
-            "--disable-admission-plugins=ServiceAccount",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
@@ -193,6 +193,7 @@ class Cluster:
             "--leader-elect=false",
             "--secure-port=0",
             f"--service-account-private-key-file={self.place}/service-account.key",
+            f"--root-ca-file={self.place}/certificates/apiserver.crt",
             *self._gate_words(),
         ]
         self.run("kube-controller-manager", manager, lambda: True)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import shutil
 import signal
+import sysconfig
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from nvc.agent.status import StatusTenant, ask
+from nvc.guard.protocol import CONTROL, Client
 from nvc.kube.names import CDI_DIRECTORY, DRIVER
-from tests.support import cgroupview, daemons, leftovers
+from tests.support import cgroupview, daemons, launchers, leftovers
 from tests.support.bed import Bed
 from tests.support.cluster import Cluster, Object
 from tests.support.containerd import IMAGE
@@ -46,7 +51,13 @@ disabled_plugins = [
 _NETWORK = {
     "cniVersion": "1.0.0",
     "name": "bed",
-    "plugins": [{"type": "ptp", "ipMasq": False, "ipam": {"type": "host-local", "subnet": "10.97.0.0/16"}}],
+    "plugins": [
+        {
+            "type": "ptp",
+            "ipMasq": False,
+            "ipam": {"type": "host-local", "subnet": "10.97.0.0/16", "routes": [{"dst": "0.0.0.0/0"}]},
+        }
+    ],
 }
 _KUBELET = {
     "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -84,6 +95,7 @@ class Node:
         self.place = bed.directory("node")
         self.env = {**cluster.env, **bed.env, "NVC_SIM": str(self.machine)}
         self.daemons: dict[str, Daemon] = {}
+        _add_extra(Path(bed.commands.directory).parent / "lib/nvc-py")
 
     def start(self) -> None:
         """containerd, agent and kubelet. Raises daemons.NotReady."""
@@ -112,6 +124,11 @@ class Node:
         """containerd's client, in kubelet's namespace of it."""
         command = [str(self.cluster.node_programs / "ctr"), "-n", "k8s.io", *words]
         return execute(command, env=self.env)
+
+    def pid(self, container: str) -> int:
+        """Of a container's first process."""
+        lines = [line.split() for line in self.ctr("task", "ls").out.splitlines()]
+        return next(int(line[1]) for line in lines if line[0] == container)
 
     def import_image(self, rootfs: Path, name: str = IMAGE, env: Sequence[str] = ()) -> None:
         """An image of one layer. Raises AssertionError."""
@@ -142,6 +159,11 @@ class Node:
         finally:
             path.unlink()
             self._reload()
+
+    def tenants(self) -> tuple[StatusTenant, ...]:
+        """The agent's. Raises NvcError."""
+        with Client(CONTROL, 60.0) as client:
+            return ask(client).tenants
 
     def _reload(self) -> None:
         process = self.daemons["agent"].process
@@ -204,6 +226,16 @@ class Node:
         """The end of a program's log."""
         text = (self.place / f"{name}.log").read_text(errors="replace")
         return "\n".join(text.splitlines()[-lines:])
+
+
+def _add_extra(library: Path) -> None:
+    """What `nvc-py kube` needs beside the bed's copy of the product: setup.cfg's extra, of this interpreter."""
+    shutil.copy(launchers.CHECKOUT / "build/kube/kubelet.binpb", library / "nvc/kube")
+    packages = sysconfig.get_path("purelib")
+    for name in os.listdir(packages):
+        target = library / "deps" / name
+        if not target.exists():
+            target.symlink_to(f"{packages}/{name}")
 
 
 def _gates(text: str) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from nvc.kube.names import CLASS_ANY, DRIVER, PARAMETERS_KIND, PARAMETERS_VERSION, RUNTIME_CLASS
 from tests.support.cluster import Api, Object
 from tests.support.containerd import IMAGE
+from tests.support.kubenode import Node
 from tests.support.leftovers import until
 
 NAMESPACE = "default"
@@ -58,7 +59,8 @@ def pod(
     }
     spec: Object = {
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 0,
+        # 0 would take the object away before the container.
+        "terminationGracePeriodSeconds": 1,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "resourceClaims": [
@@ -94,6 +96,12 @@ class Pods:
 
     def read_claim(self, claim: str) -> Object:
         return self.api.get(f"{self._claims}/{claim}")
+
+    def allocated(self, claim: str) -> list[Object]:
+        """The claim's allocation results."""
+        found = self.read_claim(claim)["status"]["allocation"]["devices"]["results"]
+        assert isinstance(found, list)
+        return found
 
     def change_claim(self, claim: str, body: Object) -> Object:
         """Raises ApiError."""
@@ -146,6 +154,12 @@ class Pods:
         """The engine's id of a container."""
         return str(self.read(pod)["status"]["containerStatuses"][number]["containerID"]).removeprefix("containerd://")
 
+    def run_in(self, node: Node, pod: str, *command: str) -> str:
+        """What another program in the pod's first container says."""
+        done = node.ctr("task", "exec", "--exec-id", name("exec"), self.container(pod), *command)
+        assert done.code == 0, done.text
+        return done.out
+
     def log(self, pod: str, container: str = "c0") -> str:
         return str(self.api.get(f"{self._pods}/{pod}/log?container={container}")["text"])
 
@@ -159,7 +173,7 @@ class Pods:
     def clear(self) -> None:
         """Remove everything that was made: pods first."""
         for path in self.made:
-            self.api.delete(path, grace=0 if "/pods/" in path else None)
+            self.api.delete(path)
         for path in self.made:
             assert until(lambda path=path: self.api.find(path) is None, seconds=120), path  # type: ignore[misc]
         self.made.clear()

@@ -1,8 +1,9 @@
 # enter_kubernetes.sh COMMAND...: the command on a machine of its own for Kubernetes: directories that kubelet and containerd write to,
 # network, process ids. Run with -eu as the first process of new mount, network and pid namespaces: its end ends all that it started.
 ip link set lo up
-# kubelet refuses a loopback address as the node's.
+# kubelet refuses a loopback address as the node's; the other one is that of the service `kubernetes`.
 ip address add 10.99.0.1/32 dev lo
+ip address add 10.98.0.1/32 dev lo
 mount -t tmpfs -o mode=755 tmpfs /run
 for directory in /etc /opt /var/lib /var/log; do
     above=/run/above$directory

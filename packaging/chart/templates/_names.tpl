@@ -1,0 +1,10 @@
+{{- /* The names are those of nvc/kube/names.py; tests/packaging/test_chart.py compares them. */ -}}
+{{- define "nvc.driver" -}}gpu.nvc.dev{{- end -}}
+{{- define "nvc.labels" -}}
+app.kubernetes.io/name: nvc-py
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{- end -}}
+{{- define "nvc.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}

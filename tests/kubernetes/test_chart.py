@@ -1,0 +1,50 @@
+"""The chart as Helm renders it: Helm's own checks, and the schemas of every version of Kubernetes that it is for."""
+
+from __future__ import annotations
+
+import subprocess
+
+import kubernetes_validate
+import pytest
+
+from tests.support import chart
+from tests.support.cluster import Cluster
+
+VERSIONS = ("1.34", "1.35", "1.36", "1.37")
+VALUES: dict[str, dict[str, str]] = {
+    "defaults": {},
+    "extended resource": {"extendedResourceName": "nvidia.com/gpu"},
+    "default runtime": {"runtimeClass.handler": ""},
+    "nothing more": {"node.install": "false", "confinement.enabled": "false"},
+    "everything": {
+        "node.selector.gpu": "yes",
+        "confinement.hostPaths[0]": "/data",
+        "driver.arguments[0]": "--debug",
+        "image.tag": "1",
+    },
+}
+
+
+def test_lint(cluster: Cluster) -> None:
+    words = [str(cluster.node_programs / "helm"), "lint", "--strict", str(chart.CHART)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, "[ERROR]" in done.stdout, "[WARNING]" in done.stdout) == (0, False, False), done.stdout
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("values", VALUES)
+def test_objects_are_valid(cluster: Cluster, values: str, version: str) -> None:
+    objects = chart.render(cluster.node_programs / "helm", VALUES[values], hooks=True)
+
+    assert len(objects) > 8
+    for one in objects:
+        kubernetes_validate.validate(one, version, strict=True)
+
+
+def test_a_field_of_another_version_is_found() -> None:
+    """The check is one: a class with a field that no version has."""
+    broken = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "x"}, "spec": {"no": 1}}
+
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(broken, "1.36", strict=True)
