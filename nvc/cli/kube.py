@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Bytes of a plugin's configuration. A ConfigMap has no more than a mebibyte.
 _CONFIG_LIMIT = 1 << 20
+#: Seconds to wait for the agent.
+_AGENT_S = 2.0
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -97,6 +99,76 @@ def device_plugin(
     specs = plugin_cdi.specs(offered, inventory, around, host, hook or _hook(), only_one=chosen.only_one)
     plugin_cdi.write(specs, cdi_dir)
     _serve(offered, chosen, host, inventory, kubelet, stop)
+
+
+@kube.command()
+@click.option("--node", default="", metavar="NAME", help="The node that is looked at closer.")
+@click.option(
+    "--kubeconfig", default="", metavar="FILE", help="Of the cluster.  [default: as kubectl, or the node's own]"
+)
+@click.option("--only", "areas", multiple=True, type=click.Choice(("cluster", "node")), help="Look at this alone.")
+@click.option("--kubelet", default=KUBELET_DIRECTORY, show_default=True, metavar="DIR", help="The kubelet's directory.")
+@click.option("--cdi-dir", default=CDI_DIRECTORY, show_default=True, metavar="DIR", help="Where CDI specs are.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--problems", is_flag=True, help="Show warnings and errors only.")
+@click.pass_obj
+def check(
+    settings: Settings | None,
+    node: str,
+    kubeconfig: str,
+    areas: tuple[str, ...],
+    kubelet: str,
+    cdi_dir: str,
+    as_json: bool,
+    problems: bool,
+) -> int:
+    """Look at a cluster and at this node, and say what keeps pods from GPUs, and what to do.
+
+    Every finding says what is wrong, why it matters, and the command that fixes it. Nothing is changed. On a node it
+    looks at the node too: kubelet, engine, agent, rules. docs/user/kubernetes/check.md explains every check;
+    `nvc-py doctor` looks at the driver.
+
+    Exit code: 0 nothing is wrong (there may be notes), 2 there are warnings, 3 there are errors, 1 it could not do its
+    work.
+
+    \b
+        nvc-py kube check --problems
+        nvc-py kube check --only cluster --node gpu-1 --kubeconfig ~/.kube/config
+        nvc-py kube check --only node --json
+    """
+    from nvc.doctor import report, runner
+    from nvc.doctor.finding import worst
+    from nvc.doctor.probe import Probe
+    from nvc.kube import api
+    from nvc.kube import check as checking
+    from nvc.model import Host
+    from nvc.sim import host as simulated
+
+    general = settings or Settings()
+    host = simulated(general.sim) if general.sim else Host(root=general.root)
+    cluster = None
+    # An administrator's machine is no node: only the cluster is looked at.
+    chosen = areas or (tuple(checking.AREAS) if os.path.isdir(kubelet) else ("cluster",))
+    if "cluster" in chosen:
+        cluster = checking.Cluster(api.connect(api.kubeconfig(kubeconfig)), node)
+    seen = checking.Seen(Probe(host), cluster, agent=_ask_agent, cdi=cdi_dir, kubelet=kubelet)
+    found = list(runner.run(checking.checks(seen, chosen), seen.probe, general.timeout))
+    if as_json:
+        click.echo(report.as_json(found, simulated=host.simulated, problems=problems), nl=False)
+    else:
+        click.echo(report.as_text(found, colour=report.wants_colour(1), problems=problems), nl=False)
+    return report.EXIT_CODES[worst(found)]
+
+
+def _ask_agent() -> None:
+    """Raises NvcError where none answers."""
+    from nvc.agent.settings import load
+    from nvc.agent.status import NO_TENANT, ask
+    from nvc.guard.protocol import Client
+    from nvc.guard.registered import control
+
+    with Client(control(load().directory), _AGENT_S, wait=_AGENT_S) as client:
+        ask(client, after=NO_TENANT)
 
 
 def _plugin_config(

@@ -25,6 +25,8 @@ RUNTIMES = ("nvc-runtime", "nvidia-container-runtime")
 #: containerd's table of the CRI plugin, by configuration version.
 _CRI = {1: ("cri",), 2: ("io.containerd.grpc.v1.cri",)}
 _CRI_3 = ("io.containerd.cri.v1.runtime",)
+#: The first version in which CDI is on by default.
+CDI_DEFAULT = 3
 _IMPORTS_LIMIT = 64
 
 
@@ -34,7 +36,8 @@ def _configure(engine: str) -> str:
     return f"sudo nvc-py runtime configure --runtime={engine}{then}"
 
 
-def _is_ours(path: object) -> bool:
+def is_ours(path: object) -> bool:
+    """Whether a runtime's program is one that adds GPUs."""
     return isinstance(path, str) and posixpath.basename(path).startswith(RUNTIMES)
 
 
@@ -67,7 +70,7 @@ def docker(probe: Probe) -> Iterator[Finding]:
         yield error(f"{place} is not a JSON object: Docker does not start", f"sudoedit {shlex.quote(str(place))}")
         return
     runtimes = table(settings, "runtimes")
-    ours = {name: table(runtimes, name).get("path") for name in runtimes if _is_ours(table(runtimes, name).get("path"))}
+    ours = {name: table(runtimes, name).get("path") for name in runtimes if is_ours(table(runtimes, name).get("path"))}
     yield from _programs(probe, ours, str(place), "docker")
     default = table(settings).get("default-runtime")
     if isinstance(default, str) and default not in (*runtimes, "runc", "io.containerd.runc.v2"):
@@ -102,7 +105,7 @@ def podman(probe: Probe) -> Iterator[Finding]:
         engine = table(settings, "engine")
         runtimes = table(engine, "runtimes")
         for name, paths in runtimes.items():
-            known = [entry for entry in texts(paths) if _is_ours(entry)]
+            known = [entry for entry in texts(paths) if is_ours(entry)]
             if known and not any(probe.program(entry) for entry in known):
                 broken = True
                 yield error(f"{path}: runtime {name} is {known[0]}, which does not exist", _configure("podman"))
@@ -115,13 +118,32 @@ def podman(probe: Probe) -> Iterator[Finding]:
         yield ok("Podman supports CDI devices (--device nvidia.com/gpu=all) without configuration")
 
 
+def containerd_files(probe: Probe) -> list[tuple[str, dict[str, Any]]]:
+    """containerd's main file and those that it imports, in the order it reads them. Raises BadFile."""
+    main = probe.system(CONTAINERD).toml()
+    return [(CONTAINERD, main), *_imported(probe, main)]
+
+
+def cri_plugin(content: dict[str, Any]) -> dict[str, Any]:
+    """The CRI plugin's table of a file of containerd's."""
+    version = content.get("version", 1)
+    return table(content, "plugins", *_CRI.get(version if isinstance(version, int) else 1, _CRI_3))
+
+
+def crio_files(probe: Probe) -> list[dict[str, Any]]:
+    """CRI-O's main file and its drop-ins, in the order it reads them. Raises BadFile."""
+    directory = probe.system(CRIO_DROP_INS)
+    drop_ins = [directory.below(name) for name in directory.names() if name.endswith((".conf", ".toml"))]
+    return [place.toml() for place in (probe.system(CRIO), *drop_ins)]
+
+
 def containerd(probe: Probe) -> Iterator[Finding]:
     place = probe.system(CONTAINERD)
     if not probe.program("containerd") and not place.exists():
         yield ok("containerd is not installed")
         return
-    main = place.toml()
-    files = [(CONTAINERD, main), *_imported(probe, main)]
+    files = containerd_files(probe)
+    main = files[0][1]
     if "cri" in texts(main.get("disabled_plugins")):
         yield note(f"{place} turns the CRI plugin off: Kubernetes cannot use this containerd")
     ours: dict[str, Any] = {}
@@ -133,14 +155,14 @@ def containerd(probe: Probe) -> Iterator[Finding]:
         if not isinstance(version, int):
             yield error(f"{path}: version is {version!r}, not a number: containerd does not start", f"sudoedit {path}")
             continue
-        plugin = table(content, "plugins", *_CRI.get(version, _CRI_3))
+        plugin = cri_plugin(content)
         if plugin:
             holders.setdefault(f"{version}", []).append(path)
         # The default since containerd 2.0, which introduced version 3.
-        cdi = plugin.get("enable_cdi", cdi or version >= 3) is True
+        cdi = plugin.get("enable_cdi", cdi or version >= CDI_DEFAULT) is True
         for name, runtime in table(plugin, "containerd", "runtimes").items():
             binary = table(runtime, "options").get("BinaryName")
-            if _is_ours(binary):
+            if is_ours(binary):
                 ours[name] = binary
         default = table(plugin, "containerd").get("default_runtime_name")
         if isinstance(default, str) and default not in table(plugin, "containerd", "runtimes") and default != "runc":
@@ -167,11 +189,10 @@ def crio(probe: Probe) -> Iterator[Finding]:
         yield ok("CRI-O is not installed")
         return
     ours: dict[str, Any] = {}
-    drop_ins = [directory.below(name) for name in directory.names() if name.endswith((".conf", ".toml"))]
-    for place in (probe.system(CRIO), *drop_ins):
-        for name, runtime in table(place.toml(), "crio", "runtime", "runtimes").items():
+    for content in crio_files(probe):
+        for name, runtime in table(content, "crio", "runtime", "runtimes").items():
             path = table(runtime).get("runtime_path")
-            if _is_ours(path):
+            if is_ours(path):
                 ours[name] = path
     yield from _programs(probe, ours, CRIO_DROP_INS, "crio")
     yield ok("CRI-O supports CDI devices without configuration" + "".join(f", and has runtime {name}" for name in ours))

@@ -14,7 +14,10 @@ import yaml
 
 from nvc.cli.kube import kube
 from nvc.kube import names
+from nvc.kube.check import AREAS
+from nvc.kube.check_rows import ROWS
 from nvc.kube.plugin_config import KEYS, NO_EFFECT, parse
+from nvc.kube.versions import FEATURES
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs/user/kubernetes").glob("*.md"))
@@ -95,8 +98,23 @@ def test_commands_and_options_exist(page: Path) -> None:
         assert {word.partition("=")[0] for word in words if word.startswith("--")} <= options | {"--help"}, line
 
 
-def test_every_option_of_the_plugin_is_in_its_help() -> None:
-    command = kube.commands["device-plugin"]
+@pytest.mark.parametrize("area", AREAS)
+def test_the_checks_of_an_area(area: str) -> None:
+    text = (ROOT / "docs/user/kubernetes/check.md").read_text()
+    section = re.split(r"\n#+ ", text.split(f" {area}: {AREAS[area]}\n", 1)[1])[0]
+    wanted = [f"| `{row.name}` | {row.sees} | {row.why} |" for row, _ in ROWS if row.area == area]
+    assert wanted == [line for line in section.splitlines() if line.startswith("| `")]
+
+
+def test_the_table_of_versions() -> None:
+    text = (ROOT / "docs/user/kubernetes/README.md").read_text()
+    for one in FEATURES:
+        assert f"| {one.what} | `{one.gate}` | 1.{one.since} | 1.{one.on} |" in text
+
+
+@pytest.mark.parametrize("name", sorted(kube.commands))
+def test_every_option_of_a_command_is_in_its_help(name: str) -> None:
+    command = kube.commands[name]
     with click.Context(command) as context:
         shown = command.get_help(context)
     assert all(name in shown for parameter in command.params for name in parameter.opts)
