@@ -90,7 +90,9 @@ void guard_set_contention (struct guard *guard, int file);
 void guard_on_failure (struct guard *guard, void (*act) (void *context), void *context);
 /* Readable (eventfd) when events wait. */
 int guard_event_descriptor (const struct guard *guard);
-/* Readable (eventfd) when a tenant's status may have changed, until guard_take_changes; a change then makes it readable again. */
+/* A tenant's status may be another one now. */
+void guard_changed (struct guard *guard);
+/* Readable (eventfd) after guard_changed, until guard_take_changes; a change then makes it readable again. */
 int guard_changed_descriptor (const struct guard *guard);
 void guard_take_changes (struct guard *guard);
 /* Up to capacity events, oldest first; returns how many. */

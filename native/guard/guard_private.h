@@ -62,8 +62,6 @@ bool guard_lock (struct tenant *tenant, uint64_t patience);
 /* Both: 0, -ENOENT, or -EBUSY. guard_release gives both back, and returns the result. */
 int guard_hold (struct guard *guard, uint32_t id, uint64_t patience, struct tenant **tenant);
 int guard_release (struct tenant *tenant, int result);
-/* The result of guard_tenant_status may be different now. */
-void guard_changed (struct guard *guard);
 void guard_note (struct tenant *tenant, enum rm_reason reason, uint32_t number, pid_t pid);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "guard/clock.h"
 
+#include <errno.h>
 #include <stddef.h>
 #include <string.h>
 #include <unistd.h>
@@ -49,6 +50,8 @@ int supervisor_publish (struct supervisor *self)
     if (count >= 0)
         counters->process_count = (uint32_t) count < COUNTERS_PROCESSES ? (uint32_t) count : COUNTERS_PROCESSES;
     gone = guard_tenant_gone (self->guard, self->tenant);
+    if (result == -EBUSY || count == -EBUSY || gone == -EBUSY) /* the driver makes a call for the tenant */
+        guard_changed (self->guard);
     if (gone >= 0)
         counters->is_gone = gone != 0 && self->has_listened;
     if (self->is_attached) {

@@ -19,6 +19,7 @@ import time
 from nvc.agent import ending, peer
 from nvc.agent.container_state import LIMIT, parse
 from nvc.agent.state import records
+from nvc.agent.waiting import readable
 from nvc.base.errors import AgentError, NvcError, PrivilegeError, reason
 from nvc.guard.channel import ADMISSION, ADMIT, HEAD, START, Connection, receive
 from nvc.guard.programs import MONITOR, SUPERVISOR, find
@@ -298,7 +299,7 @@ class AdmissionSocket:
 async def _request(connection: socket.socket) -> tuple[ContainerProcess, int]:
     """What a runtime sent, and the listener, which is the caller's. Raises AgentError, OSError."""
     connection.setblocking(False)
-    await _readable(connection)
+    await readable(connection)
     packet, descriptors = receive(connection)
     try:
         if len(packet) != ADMISSION.size or len(descriptors) != 2:
@@ -313,18 +314,3 @@ async def _request(connection: socket.socket) -> tuple[ContainerProcess, int]:
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
-
-
-async def _readable(connection: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
-
-    def now() -> None:
-        if not ready.done():
-            ready.set_result(None)
-
-    loop.add_reader(connection, now)
-    try:
-        await ready
-    finally:
-        loop.remove_reader(connection)

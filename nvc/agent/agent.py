@@ -152,7 +152,7 @@ class Agent:
             await self._stop(is_own="control" not in given)
 
     async def _stop(self, *, is_own: bool) -> None:
-        left = self.tenants.close()  # first: parts are told of those that are over
+        left = await self.tenants.close()  # first: parts are told of those that are over
         for part in self.parts:
             await part.stop()
         self._acceptors.close()

@@ -7,13 +7,12 @@ it keeps the change.
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 
 from nvc.agent import report
 from nvc.agent.state import records
 from nvc.base.errors import AgentError, ContainerError, PrivilegeError, reason
-from nvc.guard.channel import HEAD, OPEN, Connection, connect
+from nvc.guard.channel import Connection, connect
 from nvc.guard.pages import Counters
 from nvc.guard.plan_file import open_plan
 from nvc.guard.scheduling import EDGES, PERIOD_US, edges
@@ -170,14 +169,9 @@ def _counters(place: str, gpus: int) -> Counters:
     """Of now; the caller closes them. Raises OSError."""
     connection = Connection(connect(f"{place}/monitor"))
     try:
-        _, _, found = connection.ask(HEAD.pack(OPEN, 0))
+        return Counters(connection.counters(), gpus)
     finally:
         connection.close()
-    if len(found) != 1:
-        for one in found:
-            os.close(one)
-        raise OSError("its monitor speaks another protocol")
-    return Counters(found[0], gpus)
 
 
 def _failed(entry: Entry, error: OSError | ValueError) -> AgentError:

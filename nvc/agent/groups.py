@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from contextlib import suppress
+from functools import partial
 
 from nvc.agent.state import records
 from nvc.base.errors import ContainerError, NvcError, reason
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from nvc.agent.journal import Journal
     from nvc.agent.state.records import Member
     from nvc.agent.tenant import Tenant
+    from nvc.agent.waiting import Threads
     from nvc.guard.supervisors import Supervisors
     from nvc.share.entry import Entry
     from nvc.share.limits import Limits
@@ -41,9 +43,10 @@ def words(limits: Limits) -> tuple[str, ...]:
 class Groups:
     """Coming and going of a group's containers. For the agent's one thread."""
 
-    def __init__(self, supervisors: Supervisors, journal: Journal, directory: str) -> None:
+    def __init__(self, supervisors: Supervisors, threads: Threads, journal: Journal, directory: str) -> None:
         """directory: the agent's."""
         self._supervisors = supervisors
+        self._threads = threads
         self._journal = journal
         self._directory = directory
         self._tasks: set[asyncio.Task[None]] = set()
@@ -60,7 +63,8 @@ class Groups:
             records.save(self._directory, tenant.record)
             records.link(self._directory, tenant.number, member.container)  # first: it may execute something at once
             await asyncio.to_thread(self._adopt, entry, tenant)
-            await asyncio.to_thread(self._supervisors.join, tenant.number, (member.pid, member.start_time), listener)
+            first = member.pid, member.start_time
+            await self._threads.run(tenant, lambda: self._supervisors.join(tenant.number, first, listener))
         except OSError as error:
             self._forget(tenant, member)
             if error.errno == errno.EPROTO:
@@ -94,7 +98,7 @@ class Groups:
                     return
                 first = one.pid, one.start_time
                 with suppress(OSError, NvcError):  # EBUSY: processes of it are left. The next look is soon
-                    await asyncio.to_thread(self._supervisors.leave, tenant.number, first)
+                    await self._threads.run(tenant, partial(self._supervisors.leave, tenant.number, first))
                     self._forget(tenant, one)
                     self._journal.write("gone", container=one.name, tenant=tenant.number)
         finally:

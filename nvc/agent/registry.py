@@ -15,7 +15,9 @@ from nvc.agent.registrations import Registrations
 from nvc.agent.state import records as tenant_files
 from nvc.agent.tenant import Index, Tenant
 from nvc.agent.unmanaged import UnmanagedTenants
+from nvc.agent.waiting import Threads, readable
 from nvc.base.errors import ContainerError, InputError, NvcError, reason
+from nvc.guard.channel import SECONDS
 from nvc.share import limits as limits_file
 from nvc.share import store
 from nvc.share.limits import with_shares
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
     from nvc.guard.supervisors import Supervisors
     from nvc.share.limits import Limits
 
-#: Tenants that are over, at a time; seconds that a look keeps the agent's loop from others.
-ENDING, TURN_S = 4, 0.005
+#: Seconds that a look keeps the agent's loop from others.
+TURN_S = 0.005
 #: What connecting to a monitor that is gone gives.
 _GONE = (errno.ENOENT, errno.ECONNREFUSED, errno.EPIPE, errno.ECONNRESET)
 
@@ -52,14 +54,16 @@ class Registry:
         self.registrations = Registrations(directory)
         for problem in self.registrations.problems:
             journal.write("warning", message=problem)
-        self._groups = Groups(supervisors, journal, directory)
+        self._threads = Threads()
+        self._groups = Groups(supervisors, self._threads, journal, directory)
         self.unmanaged = UnmanagedTenants(supervisors, journal, directory)
         self._by_number: dict[int, Tenant] = {}
         self._index = Index()
         #: Numbers of those whose counters are to be looked at.
         self._due: set[int] = set()
-        #: What waits for monitors of tenants that are over.
-        self._ending = ThreadPoolExecutor(ENDING, "nvc-end")
+        #: Ends of tenants whose monitors have not answered; and what removes their files.
+        self._ends: set[asyncio.Task[None]] = set()
+        self._removing = ThreadPoolExecutor(1, "nvc-end")
         self._next = 1
 
     def __iter__(self) -> Iterator[Tenant]:
@@ -197,10 +201,14 @@ class Registry:
                     over.append(tenant)
             except OSError:
                 self._due.add(number)  # with the next look
-        await asyncio.gather(*map(self._end, over))
+        until = time.monotonic() + TURN_S
+        for tenant in over:
+            self._begin_end(tenant)
+            if time.monotonic() > until:
+                await asyncio.sleep(0)
+                until = time.monotonic() + TURN_S
         for tenant in tuple(self._index.groups.values()):
             self._groups.look(tenant)
-        until = time.monotonic() + TURN_S
         for tenant in self:
             try:
                 is_known = self._by_number.get(tenant.number) is tenant and not tenant.busy
@@ -228,27 +236,45 @@ class Registry:
                 self._forget(tenant)
                 self._lost(tenant.record, "its monitor or its supervisor died", always=True)
 
-    async def _end(self, tenant: Tenant) -> None:
-        """It is over. Its monitor is waited for in a thread: hundreds may end at once."""
+    def _begin_end(self, tenant: Tenant) -> asyncio.Task[None] | None:
+        """It is over, and none of the agent's any more. The rest takes as long as its monitor; None: it has begun."""
         if self._by_number.get(tenant.number) is not tenant:
-            return
+            return None
         last = self._supervisors.take(tenant.number)
         self._forget(tenant)
-        counted = await asyncio.get_running_loop().run_in_executor(self._ending, self._remove, tenant, last)
+        task = asyncio.get_running_loop().create_task(self._rest_of_end(tenant, last))
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
+        return task
+
+    async def _end(self, tenant: Tenant) -> None:
+        """``_begin_end``, until nothing of it is left."""
+        task = self._begin_end(tenant)
+        if task is not None:
+            await asyncio.shield(task)
+
+    async def _rest_of_end(self, tenant: Tenant, last: HeldTenant) -> None:
+        """Hundreds may end at once, and one whose monitor answers late keeps no other one waiting."""
+        counted: dict[str, object] = {}
+        with suppress(OSError):  # its monitor is gone, too, or does not answer
+            try:
+                status = last.counters.status()
+                last.begin_end()
+                async with asyncio.timeout(SECONDS):
+                    await readable(last.connection)
+            except BaseException:
+                last.close()
+                raise
+            last.end()  # what it answers is there
+            counted = {"notifications": status.notifications, "denials": dict(status.reasons)}
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._removing, tenant_files.remove, self._directory, tenant.record)
         self._journal.write("gone", container=tenant.name, tenant=tenant.number, **counted)
 
-    def _remove(self, tenant: Tenant, last: HeldTenant) -> dict[str, object]:
-        """What was counted; nothing where its monitor is gone, too."""
-        counted: dict[str, object] = {}
-        with suppress(OSError):
-            status = last.counters.status()
-            counted = {"notifications": status.notifications, "denials": dict(status.reasons)}
-        try:
-            last.end()
-        except OSError:
-            counted = {}
-        tenant_files.remove(self._directory, tenant.record)
-        return counted
+    async def ended(self) -> None:
+        """When the ends that have begun are over."""
+        while self._ends:
+            await asyncio.wait(set(self._ends))
 
     def _forget(self, tenant: Tenant) -> None:
         del self._by_number[tenant.number]
@@ -258,19 +284,18 @@ class Registry:
         for part in self._parts:
             part.gone(tenant)
 
-    def close(self) -> int:
+    async def close(self) -> int:
         """The agent ends; tenants and their supervisors go on, but for those of which nothing is left. How many do."""
         for tenant in self:
             try:
                 self._supervisors.refresh(tenant.number)
                 if self._supervisors.gone(tenant.number):
-                    last = self._supervisors.take(tenant.number)
-                    self._forget(tenant)
-                    counted = self._remove(tenant, last)
-                    self._journal.write("gone", container=tenant.name, tenant=tenant.number, **counted)
+                    self._begin_end(tenant)
             except OSError:
                 continue
-        self._ending.shutdown()
+        await self.ended()
+        self._removing.shutdown()
+        self._threads.close()
         left = len(self)
         self.unmanaged.close()
         self._by_number.clear()

@@ -127,7 +127,8 @@ class Standby:
             raise AgentError(f"the pre-fork server does not start: {reason(error)}") from error
         assert process.stdout is not None
         try:
-            line = await asyncio.wait_for(process.stdout.readline(), _START_TIMEOUT_S)
+            async with asyncio.timeout(_START_TIMEOUT_S):  # wait_for of Python 3.11 can lose a cancellation
+                line = await process.stdout.readline()
         except TimeoutError:
             line = b""
         if line != b"ready\n":

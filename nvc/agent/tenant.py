@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 
@@ -33,6 +34,8 @@ class Tenant:
         self.record = record
         self.limits = limits
         self.busy = 0
+        #: Of whoever waits for its monitor in a thread.
+        self.turn = asyncio.Lock()
 
     @property
     def record(self) -> TenantRecord:

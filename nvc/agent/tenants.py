@@ -6,10 +6,10 @@ first process installed its filter: runc and crun both run prestart, createRunti
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import time
+from functools import partial
 
 from nvc.agent import arriving, ending
 from nvc.agent.groups import words
@@ -54,7 +54,7 @@ class Tenants(Registry):
                     tenant = await self._find(member)
                     group = await self._group(entry.record.group) if tenant is None else None
                     if tenant is not None:
-                        await asyncio.to_thread(self._listen, tenant, member, listener)
+                        await self._threads.run(tenant, partial(self._listen, tenant, member, listener))
                     elif group is not None:
                         await self._groups.join(group, entry, member, listener)
                     else:

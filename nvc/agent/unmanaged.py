@@ -15,7 +15,7 @@ from nvc.agent.state import records
 from nvc.agent.status import StatusContainer, StatusTenant
 from nvc.base.errors import ContainerError
 from nvc.base.record import Record
-from nvc.guard.channel import HEAD, OPEN, Connection, connect
+from nvc.guard.channel import Connection, connect
 from nvc.guard.pages import Counters
 
 TYPE_CHECKING = False
@@ -117,11 +117,8 @@ def _open(path: str) -> tuple[int, str]:
         raise
     build = ""
     try:
-        with contextlib.suppress(OSError):
-            _, _, found = connection.ask(HEAD.pack(OPEN, 0))
-            build = Counters(found[0], 0).build if len(found) == 1 else ""
-            for one in found:
-                os.close(one)
+        with contextlib.suppress(OSError), contextlib.closing(Counters(connection.counters(), 0)) as counters:
+            build = counters.build
     finally:
         connection.close()  # without one a monitor looks by itself whether its tenant is over
     return pidfd, build

@@ -27,7 +27,7 @@ CHANNEL = struct.Struct("=IIII")
 #: include/linux/err.h: MAX_ERRNO.
 _ERRNO_MOST = 4095
 #: Seconds for a monitor's answer: most take less than 5 ms; the start of one, longer.
-_SECONDS = 6.0
+SECONDS = 6.0
 #: Seconds for a monitor to make its socket.
 _BEGINS_S = 0.5
 
@@ -37,7 +37,7 @@ class Connection:
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
-        self._socket.settimeout(_SECONDS)
+        self._socket.settimeout(SECONDS)
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -48,6 +48,10 @@ class Connection:
     def ask(self, packet: bytes, descriptors: Sequence[int] = ()) -> tuple[int, bytes, list[int]]:
         """(result, the reply, descriptors that came with it, the caller's)."""
         self.send(packet, descriptors)
+        return self.answer()
+
+    def answer(self) -> tuple[int, bytes, list[int]]:
+        """Of what was sent before, as ``ask`` returns it."""
         try:
             data, found = receive(self._socket)
         except TimeoutError:
@@ -65,6 +69,15 @@ class Connection:
             os.close(one)
         if result < 0:
             raise OSError(-result, f"supervisor: {os.strerror(-result)}")
+
+    def counters(self) -> int:
+        """The tenant's counters, published now: a descriptor, the caller's. Raises OSError."""
+        _, _, found = self.ask(HEAD.pack(OPEN, 0))
+        if len(found) == 1:
+            return found[0]
+        for one in found:
+            os.close(one)
+        raise OSError(errno.EPROTO, "its monitor speaks another protocol")
 
     def send(self, packet: bytes, descriptors: Sequence[int] = ()) -> None:
         socket.send_fds(self._socket, [packet], list(descriptors))
@@ -97,7 +110,7 @@ def connect(path: str) -> socket.socket:
     directory = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
     try:
-        made.settimeout(_SECONDS)
+        made.settimeout(SECONDS)
         made.connect(f"/proc/self/fd/{directory}/{os.path.basename(path)}")
     except BaseException:
         made.close()

@@ -27,10 +27,14 @@ class HeldTenant:
         self.plan.close()
         self.counters.close()
 
+    def begin_end(self) -> None:
+        """Its channels are enabled, its processes' later calls fail: its monitor is told to. Raises OSError."""
+        self.connection.send(HEAD.pack(REMOVE, 0))
+
     def end(self) -> None:
-        """Its channels are enabled, its processes' later calls fail. Waits for its monitor. Raises OSError."""
+        """What ``begin_end`` began is over when this returns. Waits for its monitor. Raises OSError."""
         try:
-            self.connection.ask(HEAD.pack(REMOVE, 0))
+            self.connection.answer()
         finally:
             self.close()
             if self.process is not None:

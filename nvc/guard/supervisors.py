@@ -232,7 +232,11 @@ class Supervisors:
 
     def remove(self, number: int) -> None:
         """The tenant is over: its channels are enabled, its processes' later calls fail. Raises OSError."""
-        self.take(number).end()
+        tenant = self.take(number)
+        try:
+            tenant.begin_end()
+        finally:
+            tenant.end()
 
     def take(self, number: int) -> HeldTenant:
         """The caller's from now on, to be ended in any thread. Raises OSError."""

@@ -30,6 +30,7 @@ async def look(tenants: Tenants, supervisors: Supervisors) -> None:
     """As an agent, four times a second."""
     tenants.end_lost(supervisors.lost())
     await tenants.look(supervisors.changed())
+    await tenants.ended()
 
 
 class AdmittedContainers:

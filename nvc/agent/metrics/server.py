@@ -87,7 +87,8 @@ class _Endpoint:
                 await _last(writer, _answer(503, b"too many readers\n"))
                 return
             self._open[writer] = _Waits.ASKED
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), CLIENT_TIMEOUT_S)
+            async with asyncio.timeout(CLIENT_TIMEOUT_S):  # wait_for of Python 3.11 can lose a cancellation
+                head = await reader.readuntil(b"\r\n\r\n")
             self._now(writer, _Waits.NOT)
             answer = await self._page(head)
             self._now(writer, _Waits.READ)
@@ -148,7 +149,8 @@ async def _last(writer: asyncio.StreamWriter, answer: bytes) -> None:
     writer.write(answer)
     writer.close()
     try:
-        await asyncio.wait_for(writer.wait_closed(), CLIENT_TIMEOUT_S)
+        async with asyncio.timeout(CLIENT_TIMEOUT_S):
+            await writer.wait_closed()
     except (TimeoutError, OSError):
         writer.transport.abort()
 

@@ -19,7 +19,6 @@ from nvc.agent.tenant import Tenant
 from nvc.agent.tenants import LISTENERS
 from nvc.base.errors import ContainerError
 from nvc.guard.channel import Connection
-from nvc.guard.held import HeldTenant
 from nvc.linux import seccomp
 from nvc.share.limits import Limits
 from tests.support import leftovers
@@ -235,46 +234,35 @@ def _memory(place: AdmittedContainers, tenant: Tenant) -> int:
     return tenant.limits.gpus[0].memory
 
 
-class Slow(HeldTenant):
-    """Its monitor takes long to end."""
-
-    def __init__(self, held: HeldTenant) -> None:
-        self.held, self.counters = held, held.counters
-
-    def end(self) -> None:
-        time.sleep(0.2)
-        self.held.end()
-
-
-def test_monitors_that_end_slowly_stop_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each was waited for in the loop, one after the other."""
+def test_a_monitor_that_does_not_answer_delays_no_other_end(tmp_path: Path) -> None:
+    """A look waited for all ends, so that for six seconds nothing else was looked at."""
     count = 8
     with AdmittedContainers(tmp_path) as place:
         ends = [os.pipe() for _ in range(count)]
         for number, (listener, _) in enumerate(ends):
             key = f"c{number + 2}"
             assert place.admit(listener, place.another(key, "", place.limits.replace(container=key)))
-        take = place.supervisors.take
-        monkeypatch.setattr(place.supervisors, "take", lambda number: Slow(take(number)))
         for pair in ends:
             for one in pair:
                 os.close(one)
         waited = leftovers.until(lambda: all(place.supervisors.gone(one.number) for one in place.tenants), seconds=30)
         assert waited
-        turns = []
+        late = place.supervisors.pids(min(one.number for one in place.tenants))[0]
+        os.kill(late, signal.SIGSTOP)
 
         async def drain() -> None:
-            task = asyncio.ensure_future(look(place.tenants, place.supervisors))
-            while not task.done():
-                begun = time.thread_time()  # not what other processes take
-                await asyncio.sleep(0.001)
-                turns.append(time.thread_time() - begun)
-            task.result()
+            tasks = len(asyncio.all_tasks())
+            await place.tenants.look(place.supervisors.changed())
+            assert len(place.tenants) == 0, "none is the agent's any more"
+            assert len(asyncio.all_tasks()) == tasks + count, "and none was waited for"
+            while place.events().count("gone") < count - 1:
+                await asyncio.sleep(0.01)
+            assert "1" in left(place) and "2" not in left(place)
+            os.kill(late, signal.SIGCONT)
+            await place.tenants.ended()
 
-        asyncio.run(drain())
-        assert len(place.tenants) == 0 and left(place) == []
-        assert len(turns) > 20, "the loop had its turns while monitors were waited for"
-        assert max(turns) < 0.05
+        asyncio.run(asyncio.wait_for(drain(), 30))
+        assert left(place) == []
         assert place.events().count("gone") == count
 
 
