@@ -30,7 +30,7 @@ bool schedule_is_off (const struct tenant *tenant, uint32_t gpu)
 /* The scheduler's shortest (nvc/guard/scheduling.py), and beside a service (nvc/guard/service.py), where slices are shorter than the
  * first of these. */
 #define SHORTEST_US 250u
-#define BESIDE_SERVICE_US 100u
+#define BESIDE_SERVICE_US 50u
 
 uint32_t schedule_slice (const struct tenant *tenant, uint32_t gpu)
 {

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
     from nvc.guard.scheduling import Tenant
 
-#: The shortest slice beside a service. Two tenants with slices of 100 us each do 0.22 of one alone; in 1 us nothing is
-#: computed at all (one H100).
-LEAST_US = 100
+#: The shortest slice beside a service; in 1 us nothing is computed at all. And the usual one of each group beside one
+#: that is served first: what a neighbour keeps is computed while the service has no work, so beside one of 30 % load it
+#: was the same with slices of 50 to 1000 us (one H100, docs/measured/h100-580.md).
+LEAST_US, SHORT_US = 50, 100
 #: A switch, for a bound: 0.21 to 0.23 ms on an H100.
 SWITCH_US = 230
 #: A service's own slice while it is served first: the longest that hardware keeps.
@@ -46,10 +47,13 @@ def slices(live: Sequence[Tenant], weights: Mapping[str, float], most: int = SER
     if len(first) > 1:
         return _share(live, budget, weights)
     (one,) = first
+    if one.is_measured:
+        return _share(rest, min(budget, SHORT_US * sum(tenant.groups for tenant in rest)), weights) | {one.name: most}
+    # Without samples nothing would tell that it computed more than its part, so its slice is by weight as well, and all
+    # are as long as its latency allows.
     found = _share(rest, budget, weights)
-    # Without samples nothing would tell that it computed more than its part, so its slice is by weight as well.
     by_weight = _total(rest, found) * weights[one.name] / sum(weights[tenant.name] for tenant in rest) / one.groups
-    return found | {one.name: most if one.is_measured else min(most, max(LEAST_US, round(by_weight)))}
+    return found | {one.name: min(most, max(LEAST_US, round(by_weight)))}
 
 
 def is_first(tenant: Tenant, live: Sequence[Tenant]) -> bool:
@@ -75,7 +79,8 @@ def shortest_bounds(tenants: Sequence[Tenant], weights: Mapping[str, float]) -> 
     """Service -> the shortest wait that can be kept beside the others, each with its groups, and one at least."""
     found: dict[str, int] = {}
     for is_measured in (True, False):
-        there = [tenant.replace(groups=max(1, tenant.groups), use="", is_measured=is_measured) for tenant in tenants]
+        of_each = {"use": "", "is_measured": is_measured}
+        there = [one.replace(groups=max(1, one.groups), latency=min(1, one.latency), **of_each) for one in tenants]
         given = slices(there, weights) or {}
         for one in there:
             if one.latency:

@@ -10,7 +10,7 @@ import pytest
 
 from nvc.base.errors import ContainerError
 from nvc.guard.protocol import Client
-from nvc.guard.service import IDLE, OVER, SERVED, SWITCH_US
+from nvc.guard.service import IDLE, OVER, SERVED, SHORT_US, SWITCH_US
 from tests.support import leftovers
 from tests.support.agent_tenants import AgentTenant, RunningAgent
 from tests.support.guarded import build_launcher
@@ -63,15 +63,15 @@ def test_a_service_that_never_stops_is_served_first_and_gives_back(machine: Path
                 return of(service)["service"], of(service)["bound_us"], of(other)["slice_us"]
 
             for _ in burning(gpu, service, other):
-                assert leftovers.until(lambda: seen() == (SERVED, 1000, 1000 - SWITCH_US), seconds=20), seen()
+                assert leftovers.until(lambda: seen() == (SERVED, SHORT_US + SWITCH_US, SHORT_US), seconds=20), seen()
                 assert leftovers.until(lambda: of(service)["service"] == OVER, seconds=30)
                 assert leftovers.until(lambda: of(other)["slice_us"] > of(service)["slice_us"] > 1000, seconds=20)
                 assert leftovers.until(lambda: of(service)["service"] == SERVED, seconds=30), "nothing is owed"
                 with Client(f"{agent.directory}/control", 60.0) as client:
-                    with pytest.raises(ContainerError, match="cannot be kept"):
-                        client.call("set", container=service.name, spec="latency=300us")
-                    client.call("set", container=service.name, spec="latency=400us")
-                assert leftovers.until(lambda: seen() == (SERVED, 400, 400 - SWITCH_US), seconds=30), seen()
+                    with pytest.raises(ContainerError, match="is a service"):
+                        client.call("policy", policy="fair")
+                    client.call("set", container=service.name, spec="latency=300us")
+                assert leftovers.until(lambda: seen() == (SERVED, 300, 300 - SWITCH_US), seconds=30), seen()
 
     with_gpu(machine, inside)
 

@@ -157,6 +157,15 @@ def test_stops(pair: Pair, table: Table) -> None:
                 f"calls {calls[0]:.3f}, {calls[1]:.3f} ms; statuses {sorted({one[4] for one in stops})}",
             )
     levers.do(f"slice {OWN_US}")
+    with row(table, "timeslice 0 beside another program with work: kernels of 0.05 ms a second of each") as say:
+        other = pair.begin("burn", "plain", 0.05)
+        found = []
+        for microseconds in (OWN_US, 0, 1, OWN_US):
+            levers.do(f"slice {microseconds}")
+            for one in (burn, other):
+                one.tell("rate 0.5")
+            found.append(f"{microseconds} us: " + " : ".join(f"{float(one.line()):.0f}" for one in (burn, other)))
+        say("; ".join(found))
 
 
 def _spread(values: list[float]) -> str:
@@ -250,7 +259,9 @@ def test_the_arrival_of_work_seen_from_outside(pair: Pair, start: Starts, table:
     levers = pair.levers(service)
     with row(table, "USERD of the compute channels, mapped from outside") as say:
         mapped = levers.ask("map")[0]
-        say(f"{mapped[1]} channels, last status {int(mapped[2]):#x}")
+        say(
+            f"{mapped[1]} channels; last status {int(mapped[2]):#x} by the GPU's node, {int(mapped[3]):#x} by the other"
+        )
     for every in (20, 100, 1000):
         with row(table, f"GP_PUT looked at each {every} us, 100 requests a second") as say:
             levers.program.tell("watch 2 " + str(every))
@@ -301,7 +312,7 @@ def test_slices_of_the_neighbour(pair: Pair, table: Table, milliseconds: float, 
     with row(table, f"{name}: the same, runlist restarted with each GP_PUT") as say:
         mapped = load.levers.ask("map")[0]
         if int(mapped[1]) == 0:
-            say(f"USERD is not mapped: status {int(mapped[2]):#x}")
+            say(f"USERD is not mapped: statuses {mapped[2:]}")
         else:
             load.beside(say, during=f"react {WINDOW} 20 0 0 1")
     load.levers.do("interleave 0")

@@ -30,6 +30,7 @@ REQUESTS: dict[str, dict[str, object]] = {
     "resume": {"container": "c"},
     "policy": {"policy": "soft"},
     "hint": {"container": "c", "word": "soon"},
+    "suspend": {"container": "c"},
     "attach": {"pid": 1},
     "detach": {"pid": 1},
     "reload": {},

@@ -8,10 +8,11 @@ import pytest
 
 from nvc.agent.scheduler import Scheduler
 from nvc.base.errors import ContainerError
-from nvc.guard.service import DONE, IDLE, IDLE_NS, LEAST_US, SERVED, SERVICE_US, SOON, SWITCH_US
+from nvc.guard.service import DONE, IDLE, IDLE_NS, LEAST_US, SERVED, SERVICE_US, SHORT_US, SOON, SWITCH_US
 from tests.support.scheduled import ONE, Clock, Notes, gpu, limits
 
-SHORT = 1000 - SWITCH_US
+#: All that its latency allows: the others' slices while nothing tells what the service computes.
+ALLOWED = 1000 - SWITCH_US
 
 
 def with_service(notes: Notes, *weights: int, latency: int = 1000) -> Scheduler:
@@ -36,15 +37,15 @@ def measured(scheduler: Scheduler, *, computes: bool = True) -> None:
 def test_the_others_slices_are_short_and_its_own_long_once_it_is_measured() -> None:
     notes = Notes()
     scheduler = with_service(notes, 10)
-    assert notes.slices == {(1, 0): SHORT, (2, 0): SHORT}, "by weight: nothing says how much it computes"
+    assert notes.slices == {(1, 0): ALLOWED, (2, 0): ALLOWED}, "by weight: nothing says how much it computes"
     measured(scheduler)
-    assert notes.slices == {(1, 0): SERVICE_US, (2, 0): SHORT}
+    assert notes.slices == {(1, 0): SERVICE_US, (2, 0): SHORT_US}
     share = scheduler.share(1, 0)
-    assert (share.bound_us, share.service, share.target) == (1000, SERVED, 0.5)
+    assert (share.bound_us, share.service, share.target) == (SHORT_US + SWITCH_US, SERVED, 0.5)
     assert (scheduler.share(2, 0).bound_us, scheduler.share(2, 0).service) == (0, "")
     scheduler.sampled(ONE, time.monotonic_ns(), None)  # the driver has no samples any more
     scheduler.update()
-    assert notes.slices == {(1, 0): SHORT, (2, 0): SHORT}
+    assert notes.slices == {(1, 0): ALLOWED, (2, 0): ALLOWED}
 
 
 def test_hints_make_slices_short_and_long() -> None:
@@ -52,7 +53,7 @@ def test_hints_make_slices_short_and_long() -> None:
     scheduler = with_service(notes, 10, 10, latency=2000)
     measured(scheduler)
     short = dict(notes.slices)
-    assert short[2, 0] == (2000 - 2 * SWITCH_US) // 2
+    assert short[2, 0] == short[3, 0] == SHORT_US
     scheduler.hint(1, DONE)
     scheduler.update()
     assert notes.slices[2, 0] == notes.slices[3, 0] == 5000
@@ -77,7 +78,7 @@ def test_a_service_without_work_for_a_while_rests_beside_several(monkeypatch: py
     assert sampled(IDLE_NS + 10**8, 0) == IDLE
     assert notes.slices[2, 0] == 5000
     assert sampled(IDLE_NS + 2 * 10**8, 10**8) == SERVED
-    assert notes.slices[2, 0] == (2000 - 2 * SWITCH_US) // 2
+    assert notes.slices[2, 0] == SHORT_US
 
 
 def test_one_more_tenant_than_the_latency_allows_is_refused() -> None:

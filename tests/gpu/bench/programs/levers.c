@@ -6,7 +6,7 @@
  *   slice US | interleave LEVEL | mode PREEMPTION | freeze 0|1 | copies 0|1 | restart    "call NANOSECONDS STATUS"
  *   toggle slice|freeze|scheduling COUNT OFF_US ON_US   "stop BEGIN END START BEGIN END STATUS" so often
  *   facts                                        what the driver says of contexts, groups and switches, and what the calls cost
- *   map                                          maps the channels' USERD: "mapped COUNT STATUS", "read NANOSECONDS" a channel
+ *   map                                          maps the channels' USERD by the GPU's node, or the control node: "mapped COUNT STATUS STATUS"
  *   watch SECONDS EVERY_US                       looks at GP_PUT and GP_GET of the mapped channels
  *   react SECONDS EVERY_US IDLE_US SHORT LONG    the same; the other process has slices of SHORT from a new GP_PUT until IDLE_US
  *                                                later; SHORT 0: the watched process's runlist is started anew with each
@@ -28,6 +28,7 @@
 #define REQUEST(number, type) _IOWR ('F', number, type)
 #define CONTROL 0x2au
 #define MAP_MEMORY 0x4eu
+#define REGISTER_FD 0xc9u
 #define SET_TIMESLICE 0xa06c0103u
 #define SET_INTERLEAVE 0xa06c0107u
 #define RESTART_RUNLIST 0xa06f0111u
@@ -271,7 +272,7 @@ static void facts (struct process *process)
 static void map (struct process *process)
 {
     unsigned count = 0;
-    uint32_t status = 0xfffe;
+    uint32_t statuses[2] = { 0xfffe, 0xfffe };
     const char *nodes[] = { "/dev/nvidia0", "/dev/nvidiactl" };
 
     for (unsigned i = 0; i < process->count; i++) {
@@ -285,9 +286,11 @@ static void map (struct process *process)
             char *place;
 
             params.fd = open (nodes[node], O_RDWR | O_CLOEXEC);
+            if (node == 0)
+                ioctl (params.fd, REQUEST (REGISTER_FD, int32_t), &at->file);
             ioctl (at->file, REQUEST (MAP_MEMORY, struct map), &params);
-            status = params.status;
-            if (status != 0)
+            statuses[node] = params.status;
+            if (params.status != 0)
                 continue;
             place = mmap (NULL, 4096, PROT_READ, MAP_SHARED, params.fd, 0);
             if (place == MAP_FAILED) /* some mappings can only be had for writing, too */
@@ -296,10 +299,10 @@ static void map (struct process *process)
                 at->control = (const volatile uint32_t *) (place + (at->offset & 4095));
                 count++;
             } else
-                status = 0xfffd;
+                statuses[node] = 0xfffd;
         }
     }
-    printf ("mapped %u %u\n", count, status);
+    printf ("mapped %u %u %u\n", count, statuses[0], statuses[1]);
 }
 
 /* Whether GP_PUT changed since the last look; busy: it is not GP_GET. */
