@@ -21,6 +21,7 @@
 /* rs_access.h: RS_ACCESS_DUP_OBJECT as a mask, RS_SHARE_TYPE_CLIENT */
 #define SHARE_DUP_OBJECT 1u
 #define SHARE_TYPE_CLIENT 3u
+#define SHARE_COMPOSE 4u /* RS_SHARE_ACTION_FLAG_COMPOSE */
 #define HANDLE_PIECES 0x40000000u
 #define START_MS 10000
 
@@ -37,12 +38,12 @@ struct dup_probe {
     NV2080_CTRL_GPU_GET_PID_INFO_PARAMS answer;
 };
 
-/* In place of whatever its owner allowed, this client and no other may duplicate the object. */
-static uint32_t share (int file, uint32_t client, uint32_t object, uint32_t target)
+/* In place of whatever its owner allowed, or (SHARE_COMPOSE) beside it, this client may duplicate the object. */
+static uint32_t share (int file, uint32_t client, uint32_t object, uint32_t target, uint8_t action)
 {
     NVOS57_PARAMETERS head = { .hClient = client,
                                .hObject = object,
-                               .sharePolicy = { .target = target, .accessMask = SHARE_DUP_OBJECT, .type = SHARE_TYPE_CLIENT },
+                               .sharePolicy = { .target = target, .accessMask = SHARE_DUP_OBJECT, .type = SHARE_TYPE_CLIENT, .action = action },
                                .status = DRIVER_FAILED };
 
     return ioctl (file, NV_REQUEST (NV_ESC_RM_SHARE, sizeof (head)), &head) == 0 ? head.status : DRIVER_FAILED;
@@ -191,7 +192,7 @@ bool probe_duplicate (struct dup_probe *probe, int file, uint32_t client, uint32
     const struct connection *connection = &probe->connections[to];
 
     piece->handle = HANDLE_PIECES + (probe->pieces++ & (HANDLE_PIECES - 1));
-    return share (file, client, handle, connection->client.client) == 0 && duplicate (probe, connection, piece, client, handle) == 0;
+    return share (file, client, handle, connection->client.client, 0) == 0 && duplicate (probe, connection, piece, client, handle) == 0;
 }
 
 void probe_free (struct dup_probe *probe, const struct probe_piece *piece, enum probe_client from)
@@ -209,14 +210,37 @@ bool probe_move (struct dup_probe *probe, const struct probe_piece *piece, enum 
     enum probe_client other = to == PROBE_CLIENT ? QUARANTINE_CLIENT : PROBE_CLIENT;
     const struct connection *from = &probe->connections[other], *target = &probe->connections[to];
 
-    if (share (from->client.control, from->client.client, piece->handle, target->client.client) != 0 ||
+    if (share (from->client.control, from->client.client, piece->handle, target->client.client, 0) != 0 ||
         duplicate (probe, target, piece, from->client.client, piece->handle) != 0)
         return false;
     probe_free (probe, piece, other);
     return true;
 }
 
-bool probe_import (struct dup_probe *probe, const struct rm_import *import, int gpu, struct probe_piece *piece)
+bool probe_take (struct dup_probe *probe, int file, uint32_t client, uint32_t handle, int gpu, struct probe_piece *piece)
+{
+    const struct connection *connection = &probe->connections[QUARANTINE_CLIENT];
+
+    *piece = (struct probe_piece) { .gpu = gpu, .handle = HANDLE_PIECES + (probe->pieces++ & (HANDLE_PIECES - 1)) };
+    return (file < 0 || share (file, client, handle, connection->client.client, SHARE_COMPOSE) == 0) &&
+           duplicate (probe, connection, piece, client, handle) == 0;
+}
+
+uint64_t probe_bytes (const struct dup_probe *probe, const struct probe_piece *piece, enum probe_client which)
+{
+    const struct driver_client *client = &probe->connections[which].client;
+    NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS class = { .hObject = piece->handle, .index = NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_CLASSID };
+    NV0041_CTRL_SURFACE_INFO size = { .index = NV0041_CTRL_SURFACE_INFO_INDEX_PHYS_SIZE };
+    NV0041_CTRL_GET_SURFACE_INFO_PARAMS info = { .surfaceInfoListSize = 1, .surfaceInfoList = (NvP64) (uintptr_t) &size };
+
+    if (driver_client_control (client, client->client, NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO, &class, sizeof (class)) != NV_OK ||
+        class.data.hResult != NV01_MEMORY_LOCAL_USER ||
+        driver_client_control (client, piece->handle, NV0041_CTRL_CMD_GET_SURFACE_INFO, &info, sizeof (info)) != NV_OK)
+        return 0;
+    return (uint64_t) size.data * SURFACE_UNIT;
+}
+
+bool probe_import (struct dup_probe *probe, const struct rm_source *source, int gpu, struct probe_piece *piece)
 {
     const struct driver_client *client = &probe->connections[QUARANTINE_CLIENT].client;
     union rm_import_params params;
@@ -226,10 +250,10 @@ bool probe_import (struct dup_probe *probe, const struct rm_import *import, int 
         return false;
     *piece = (struct probe_piece) { .gpu = gpu };
     parent = parent_of (probe, piece);
-    command = rm_import_again (import, parent, parent, &params, &size);
+    command = rm_import_again (source, parent, &params, &size);
     if (driver_client_control (client, client->client, command, &params, size) != NV_OK)
         return false;
-    piece->handle = rm_imported (import, &params);
+    piece->handle = rm_imported (source, &params);
     return piece->handle != 0;
 }
 

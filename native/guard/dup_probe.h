@@ -14,7 +14,7 @@
 
 struct dup_probe;
 struct privsep;
-struct rm_import;
+struct rm_source;
 
 enum probe_client { PROBE_CLIENT, QUARANTINE_CLIENT };
 struct probe_piece {
@@ -36,7 +36,12 @@ bool probe_duplicate (struct dup_probe *probe, int file, uint32_t client, uint32
 bool probe_move (struct dup_probe *probe, const struct probe_piece *piece, enum probe_client to);
 void probe_free (struct dup_probe *probe, const struct probe_piece *piece, enum probe_client from);
 /* Imports what a descriptor stands for into QUARANTINE_CLIENT. false: the driver does not. */
-bool probe_import (struct dup_probe *probe, const struct rm_import *import, int gpu, struct probe_piece *piece);
+bool probe_import (struct dup_probe *probe, const struct rm_source *source, int gpu, struct probe_piece *piece);
+/* Makes a duplicate of an object in QUARANTINE_CLIENT; who else may duplicate it stays as it is. file: of its client's open file, by which this client is
+ * allowed to; -1: its owner did. false: the driver does not. */
+bool probe_take (struct dup_probe *probe, int file, uint32_t client, uint32_t handle, int gpu, struct probe_piece *piece);
+/* Bytes of a piece of video memory; 0: it is none, or the driver does not say. */
+uint64_t probe_bytes (const struct dup_probe *probe, const struct probe_piece *piece, enum probe_client which);
 /* Whether two pieces of QUARANTINE_CLIENT are the same memory (memIsDuplicate). What the driver does not say is not. */
 bool probe_is_same (const struct dup_probe *probe, const struct probe_piece *piece, const struct probe_piece *other);
 /* Bytes that only this client holds, and bytes that others hold too. false: the driver does not say. */

@@ -1,4 +1,5 @@
 /* What rm needs of its host. In the tenant's thread or the supervisor's main thread, under the tenant's lock, as all of rm. */
+#include "foreign.h"
 #include "guard_private.h"
 #include "host.h"
 #include "managed.h"
@@ -140,30 +141,6 @@ static uint32_t host_timeslice (void *context, int gpu)
     return schedule_slice (tenant, (uint32_t) gpu);
 }
 
-/* Compared with the pieces of the quarantine: rm has no handle of them any more. */
-static bool host_is_retained (void *context, int gpu, const struct rm_import *import)
-{
-    const struct tenant *tenant = context;
-    struct dup_probe *probe = tenant->guard->dup_probe;
-    struct probe_piece found;
-    bool is_same = false;
-
-    if (tenant->retained.pieces == NULL || probe == NULL)
-        return false;
-    pthread_mutex_lock (&tenant->guard->probe_lock);
-    if (probe_import (probe, import, probe_gpu (probe, tenant->limits.gpus[gpu].uuid), &found)) {
-        for (const struct retained_piece *entry = tenant->retained.pieces; entry != NULL && !is_same && *import->compared < RM_COMPARED_MAX;
-             entry = entry->next)
-            if (entry->gpu == (uint32_t) gpu && entry->piece.handle != 0) {
-                is_same = probe_is_same (probe, &entry->piece, &found);
-                ++*import->compared;
-            }
-        probe_free (probe, &found, QUARANTINE_CLIENT);
-    }
-    pthread_mutex_unlock (&tenant->guard->probe_lock);
-    return is_same;
-}
-
 static void host_groups_changed (void *context, int gpu)
 {
     struct tenant *tenant = context;
@@ -192,7 +169,11 @@ const struct rm_host guard_host = {
     .charge = host_charge,
     .numbers = host_numbers,
     .timeslice = host_timeslice,
-    .is_retained = host_is_retained,
+    .hold = foreign_hold,
+    .let_go = foreign_let_go,
+    .is_held = foreign_is_held,
+    .is_retained = foreign_is_retained,
+    .give_back = foreign_give_back,
     .shown_pid = pids_shown,
     .driver_pid = pids_of_driver,
     .groups_changed = host_groups_changed,

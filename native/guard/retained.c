@@ -11,6 +11,7 @@
  */
 #include "clock.h"
 #include "dup_probe.h"
+#include "foreign.h"
 #include "guard_private.h"
 #include "held_files.h"
 #include "process.h"
@@ -28,8 +29,6 @@
 #define CERTAIN_BYTES ((uint64_t) 32 << 20)
 #define FIRST_LOOK_NS 5000000u
 #define LAST_LOOK_NS 1000000000u
-/* How long the duplicate of another tenant's piece is kept at the most. */
-#define FOREIGN_NS UINT64_C (10000000000)
 /* Pieces that are probed at once, under the lock. */
 #define LOOK_MOST 256u
 
@@ -259,6 +258,16 @@ void retained_examine_all (struct tenant *tenant, struct retained_piece *quarant
     }
 }
 
+void retained_settle (struct tenant *tenant, struct retained_piece *entry)
+{
+    if (entry->piece.bytes == 0 || !is_shared (tenant, entry))
+        free_all (tenant, entry, PROBE_CLIENT);
+    else {
+        quarantine (tenant, entry);
+        charge (tenant, entry);
+    }
+}
+
 void retained_after_call (struct tenant *tenant, bool is_made)
 {
     struct retained *retained = &tenant->retained;
@@ -278,12 +287,8 @@ void retained_after_call (struct tenant *tenant, bool is_made)
         free_all (tenant, freeing, retained->is_quarantined ? QUARANTINE_CLIENT : PROBE_CLIENT);
     else if (retained->is_quarantined)
         retained_examine_all (tenant, freeing);
-    else if (!is_shared (tenant, freeing))
-        free_all (tenant, freeing, PROBE_CLIENT);
-    else {
-        quarantine (tenant, freeing);
-        charge (tenant, freeing);
-    }
+    else
+        retained_settle (tenant, freeing);
     pthread_mutex_unlock (&tenant->guard->probe_lock);
 }
 
@@ -312,10 +317,11 @@ static bool is_released (struct tenant *tenant)
     return false;
 }
 
-/* Pieces that are in no quarantine: without a process of the tenant they have no holder for long. */
+/* Pieces that are in no quarantine: without a process behind the filter they have no holder for long. One that never called the driver may have
+ * UVM's file. */
 static void drop_lost (struct tenant *tenant)
 {
-    if (tenant_has_process (tenant))
+    if (tenant_has_process (tenant) || tenant_has_filter (tenant))
         return;
     for (struct retained_piece **at = &tenant->retained.pieces; *at != NULL;) {
         struct retained_piece *entry = *at;
@@ -330,20 +336,6 @@ static void drop_lost (struct tenant *tenant)
     }
 }
 
-/* Where the guards of two tenants have a piece in their quarantines each is the other one's holder, and neither would ever let go of it: the
- * tenant that did not make it gives its duplicate up. It is charged as a lost one. With guard->probe_lock. */
-static void yield_foreign (struct tenant *tenant)
-{
-    bool is_over = !tenant_has_process (tenant) && !tenant_has_filter (tenant);
-
-    for (struct retained_piece *entry = tenant->retained.pieces; entry != NULL; entry = entry->next) {
-        if (!entry->is_foreign || entry->piece.handle == 0 || (!is_over && guard_now () - entry->since < FOREIGN_NS))
-            continue;
-        probe_free (tenant->guard->dup_probe, &entry->piece, QUARANTINE_CLIENT);
-        entry->piece.handle = 0;
-    }
-}
-
 void retained_check (struct tenant *tenant, uint64_t now)
 {
     struct retained *retained = &tenant->retained;
@@ -353,7 +345,7 @@ void retained_check (struct tenant *tenant, uint64_t now)
     if (retained->pieces == NULL || (now != 0 && now < retained->look_at))
         return;
     pthread_mutex_lock (&tenant->guard->probe_lock);
-    yield_foreign (tenant);
+    foreign_yield (tenant);
     drop_lost (tenant);
     if (is_released (tenant)) {
         /* Those that were probed go to the end. */

@@ -30,6 +30,7 @@ struct retained_piece {
 struct retained {
     /* Duplicates of what the call frees: one in PROBE_CLIENT, guard->probe_lock held, or any number in QUARANTINE_CLIENT. */
     struct retained_piece *freeing;
+    struct probe_piece held;        /* foreign.c: in QUARANTINE_CLIENT, while a call is decided */
     bool is_quarantined;            /* the latter */
     struct retained_piece *pieces;  /* that had another holder when they were last probed */
     uint64_t bytes[SHARE_MAX_GPUS]; /* their sum */
@@ -53,6 +54,8 @@ void retained_examine_all (struct tenant *tenant, struct retained_piece *quarant
 bool retained_is_sampled (struct retained *retained, uint64_t bytes);
 /* Bytes of all of them; UINT64_MAX if one was exported, so that another holder is likely. */
 uint64_t retained_weight (const struct rm_piece *pieces, size_t count);
+/* A piece that is in PROBE_CLIENT alone, and was freed: without another holder it goes, otherwise it is charged. With guard->probe_lock. */
+void retained_settle (struct tenant *tenant, struct retained_piece *entry);
 struct retained_piece *retained_duplicate (struct tenant *tenant, const struct rm_piece *piece, int file, enum probe_client to);
 
 /* Whether pieces of a process that ended had another holder when they were last probed. */

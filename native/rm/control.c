@@ -180,6 +180,10 @@ enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
             answer_ask_driver_pids (rm, call->params, call->params_size);
         if (control->kind >= CONTROL_EXPORT_OBJECT && !is_guard (rm))
             return RM_CONTINUE;
+        if ((control->kind == CONTROL_IMPORT_OBJECT || control->kind == CONTROL_IMPORT_OBJECTS) && !share_may_import (rm, control, call)) {
+            note (rm, RM_OVER_QUOTA, NV01_MEMORY_LOCAL_USER);
+            return end_here (call, NV_ERR_NO_MEMORY, RM_REFUSED);
+        }
         return RM_PERFORM;
     }
     if (!is_guard (rm))

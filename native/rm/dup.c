@@ -79,6 +79,12 @@ enum rm_verdict dup_begin (struct rm *rm, struct rm_call *call)
     if (is_guard (rm) && source != NULL && source->kind == CLASS_GROUP && !schedule_reaches (rm, parent_of (rm, head)))
         return refuse (rm, call, offsetof (NVOS55_PARAMETERS, status), NV_ERR_OBJECT_NOT_FOUND, RM_UNKNOWN_OBJECT);
     call->own.number = is_guard (rm) && source == NULL;
+    if (call->own.number != 0) {
+        const struct rm_source theirs = {.client = head->hClientSrc, .handle = head->hObjectSrc};
+
+        if (!share_may_take (rm, parent_of (rm, head), &theirs, 1))
+            return refuse (rm, call, offsetof (NVOS55_PARAMETERS, status), NV_ERR_NO_MEMORY, RM_OVER_QUOTA);
+    }
     /* A reference, taken before the driver takes its own: it must not be refunded in between. */
     if (source != NULL && source->memory != NULL) {
         source->memory->references++;
@@ -87,28 +93,16 @@ enum rm_verdict dup_begin (struct rm *rm, struct rm_call *call)
     return RM_PERFORM;
 }
 
-/* As if it had never been made. */
-static void undo (struct rm *rm, const struct rm_call *call)
-{
-    NVOS55_PARAMETERS *head = call->head;
-    _Alignas (uint64_t) NVOS00_PARAMETERS release = {
-        .hRoot = head->hClient,
-        .hObjectParent = head->hParent,
-        .hObjectOld = head->hObject,
-    };
-
-    rm->host->ioctl (rm->context, call->file, NV_REQUEST (NV_ESC_RM_FREE, sizeof (release)), &release);
-    note (rm, RM_OVER_QUOTA, NV01_MEMORY_LOCAL_USER);
-    head->status = NV_ERR_NO_MEMORY;
-}
-
 /* Whatever the driver says it is; memory only within the quota. What no record could be made of is given back. */
 static void add_foreign (struct rm *rm, const struct rm_call *call)
 {
-    const NVOS55_PARAMETERS *head = call->head;
+    NVOS55_PARAMETERS *head = call->head;
 
-    if (evidence_import (rm, call, head->hClient, head->hParent, head->hObject) != EVIDENCE_OBJECT)
-        undo (rm, call);
+    if (evidence_import (rm, call, head->hClient, head->hParent, head->hObject) == EVIDENCE_OBJECT)
+        return;
+    share_give_back (rm, call, head->hClient, head->hParent, head->hObject);
+    note (rm, RM_OVER_QUOTA, NV01_MEMORY_LOCAL_USER);
+    head->status = NV_ERR_NO_MEMORY;
 }
 
 void dup_end (struct rm *rm, struct rm_call *call, bool done)

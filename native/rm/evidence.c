@@ -8,7 +8,6 @@
 
 /* The driver's own objects lie no deeper: client, device, group, channel, engine object, event. */
 #define DEPTH_MAX 8u
-#define SURFACE_UNIT 4096u /* NV0041_CTRL_SURFACE_INFO_PHYS_SIZE_SCALE_FACTOR */
 
 struct found {
     uint32_t handle, class;

@@ -78,8 +78,11 @@ void share_export (struct rm *rm, const struct rm_control *control, struct rm_ca
     file = file_behind (rm, many->fd);
     count = many->numObjects;
     first = many->index;
-    for (uint32_t i = 0; i < count && i < COUNT (many->objects); i++)
+    for (uint32_t i = 0; i < count && i < COUNT (many->objects); i++) {
+        if (file != 0)
+            tracker_unexport (rm, file, first + i); /* what was there; the other form takes an unused file only */
         export_one (rm, call, file, many->objects[i], first + i);
+    }
 }
 
 /* The new handle refers to memory of this tenant if the file is one that it exported to: no second charge, no refund
@@ -107,122 +110,107 @@ static void import_one (struct rm *rm, const struct rm_call *call, uint64_t name
 struct import {
     uint32_t parent, slot, count;
     bool is_list;
-    uint32_t compared; /* pieces of the tenant's with what was imported */
     NvHandle handles[COUNT (((NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS *) 0)->objects)];
 };
 
-uint32_t rm_import_again (const struct rm_import *import, uint32_t device, uint32_t parent, union rm_import_params *params, uint32_t *size)
+uint32_t rm_import_again (const struct rm_source *source, uint32_t device, union rm_import_params *params, uint32_t *size)
 {
     memset (params, 0, sizeof (*params));
-    if (import->is_list) {
-        params->list = (NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS) {.fd = import->file, .hParent = parent, .numObjects = 1,
-                                                                           .index = (uint16_t) import->slot};
+    if (source->is_list) {
+        params->list = (NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS) {.fd = source->file, .hParent = device, .numObjects = 1,
+                                                                           .index = (uint16_t) source->slot};
         *size = sizeof (params->list);
         return NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD;
     }
-    params->one = *(const NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS *) import->params; /* its type */
-    params->one.fd = import->file;
+    params->one = *(const NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS *) source->params; /* its type */
+    params->one.fd = source->file;
     params->one.object.data.rmObject.hDevice = device;
-    params->one.object.data.rmObject.hParent = parent;
+    params->one.object.data.rmObject.hParent = device;
     params->one.object.data.rmObject.hObject = 0;
     *size = sizeof (params->one);
     return NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD;
 }
 
-uint32_t rm_imported (const struct rm_import *import, const union rm_import_params *params)
+uint32_t rm_imported (const struct rm_source *source, const union rm_import_params *params)
 {
-    return import->is_list ? params->list.objects[0] : params->one.object.data.rmObject.hObject;
+    return source->is_list ? params->list.objects[0] : params->one.object.data.rmObject.hObject;
 }
 
-static struct rm_import again (const struct rm_call *call, struct import *of)
+/* The tenant's memory that the guard has a duplicate of. Those of the same size first: it is mostly one of them. */
+static struct memory *find_own (struct rm *rm, int gpu, uint64_t bytes)
 {
-    return (struct rm_import) {.params = call->params, .slot = of->slot, .file = call->named, .is_list = of->is_list,
-                               .compared = &of->compared};
+    uint32_t compared = 0;
+
+    for (unsigned pass = 0; rm->exported != 0 && pass < 2; pass++)
+        for (const struct client *client = rm->clients; client != NULL; client = client->after)
+            for (struct object *at = client->object; at != NULL && compared < RM_COMPARED_MAX; at = tracker_next (client->object, at)) {
+                struct memory *memory = at->memory;
+
+                if (memory == NULL || !memory->is_exported || memory->gpu != gpu || (memory->bytes == memory_footprint (rm, bytes)) != (pass == 0))
+                    continue;
+                compared++;
+                if (rm->host->is_held (rm->context, (uint32_t) client->object->link.key, (uint32_t) at->link.key))
+                    return memory;
+            }
+    return NULL;
 }
 
-/* The same once more, into another client of the tenant's. The handle that the driver picks; 0: it does not. */
-static uint32_t import_again (struct rm *rm, const struct rm_call *call, struct import *of, const struct object *parent)
+/* Before the call is made: what it would give is looked at where the tenant cannot reach it. Beyond the quota it is refused, and UVM never had an
+ * object to map. What another process puts there until the call is made is looked at again afterwards, and only then. */
+static bool has_room_for (struct rm *rm, int gpu, const struct rm_source *source, uint64_t *reserved)
 {
-    uint32_t client = (uint32_t) (parent->link.key >> 32), handle = (uint32_t) parent->link.key, size;
-    struct rm_import import = again (call, of);
-    union rm_import_params params;
-    uint32_t command = rm_import_again (&import, parent->device != NULL ? (uint32_t) parent->device->link.key : handle, handle, &params, &size);
+    uint64_t bytes = 0;
+    bool has_room;
 
-    return schedule_control (rm, parent->client->file->link.key, client, client, command, &params, size) == 0 ? rm_imported (&import, &params) : 0;
+    if (rm->host->hold == NULL || gpu < 0 || !rm->host->hold (rm->context, gpu, source, &bytes))
+        return true;
+    bytes = memory_footprint (rm, bytes);
+    has_room = memory_reserve (rm, gpu, bytes);
+    if (has_room)
+        *reserved += bytes;
+    else
+        has_room = find_own (rm, gpu, bytes) != NULL || rm->host->is_retained (rm->context);
+    rm->host->let_go (rm->context);
+    return has_room;
 }
 
-static void free_handle (struct rm *rm, uint64_t file, uint32_t client, uint32_t parent, uint32_t handle)
+/* Memory below a device of which the GPU is not known would be charged to nothing. */
+static bool is_lost (const struct rm *rm, const struct object *parent)
 {
-    _Alignas (uint64_t) NVOS00_PARAMETERS head = {.hRoot = client, .hObjectParent = parent, .hObjectOld = handle};
-
-    rm->host->ioctl (rm->context, file, NV_REQUEST (NV_ESC_RM_FREE, sizeof (head)), &head);
+    return parent != NULL && (parent->kind == CLASS_DEVICE || parent->kind == CLASS_SUBDEVICE) && tracker_gpu (rm, parent) == GPU_UNKNOWN;
 }
 
-/* Whether two handles of a client are handles of the same memory (memIsDuplicate). What the driver does not say is not. */
-static bool is_same (struct rm *rm, const struct client *client, uint32_t handle, uint32_t other)
+bool share_may_take (struct rm *rm, const struct object *parent, const struct rm_source *sources, uint32_t count)
 {
-    _Alignas (uint64_t) NV0000_CTRL_CLIENT_OBJECTS_ARE_DUPLICATES_PARAMS params = {.hObject1 = handle, .hObject2 = other};
-    uint32_t root = (uint32_t) client->object->link.key;
+    int gpu = parent != NULL ? tracker_gpu (rm, parent) : GPU_UNKNOWN;
+    uint64_t reserved = 0;
+    bool may = !is_lost (rm, parent);
 
-    return schedule_control (rm, client->file->link.key, root, root, NV0000_CTRL_CMD_CLIENT_OBJECTS_ARE_DUPLICATES, &params,
-                             sizeof (params)) == 0 &&
-           params.bDuplicates != 0;
-}
-
-static bool is_exported (const struct object *object, int gpu)
-{
-    return object->memory != NULL && object->memory->is_exported && object->memory->gpu == gpu;
-}
-
-/* The memory of an exported handle of this client that `handle`, which was imported into `by`, is another one of. */
-static struct memory *find_in (struct rm *rm, const struct rm_call *call, struct import *of, const struct client *client,
-                               const struct object *by, uint32_t handle)
-{
-    uint32_t own = client == by->client ? handle : 0;
-    struct memory *found = NULL;
-    const struct object *parent = NULL;
-
-    for (struct object *at = client->object; at != NULL && found == NULL && of->compared < RM_COMPARED_MAX; at = tracker_next (client->object, at)) {
-        if (!is_exported (at, tracker_gpu (rm, by)))
-            continue;
-        if (own == 0 && parent == NULL)
-            own = import_again (rm, call, of, parent = at->parent);
-        of->compared++;
-        if (own != 0 && is_same (rm, client, own, (uint32_t) at->link.key))
-            found = at->memory;
-    }
-    if (own != 0 && parent != NULL)
-        free_handle (rm, client->file->link.key, (uint32_t) client->object->link.key, (uint32_t) parent->link.key, own);
-    return found;
-}
-
-static struct memory *find_own (struct rm *rm, const struct rm_call *call, struct import *of, const struct object *by, uint32_t handle)
-{
-    struct memory *found = NULL;
-
-    for (const struct client *client = rm->exported != 0 ? rm->clients : NULL; client != NULL && found == NULL; client = client->after)
-        found = find_in (rm, call, of, client, by, handle);
-    return found;
-}
-
-/* Its handles were freed after the export. It is charged until nothing holds it any more, this import included. */
-static bool is_retained (struct rm *rm, const struct rm_call *call, struct import *of, const struct object *by)
-{
-    struct rm_import import = again (call, of);
-    int gpu = tracker_gpu (rm, by);
-
-    return rm->host->is_retained != NULL && gpu >= 0 && rm->host->is_retained (rm->context, gpu, &import);
+    for (uint32_t i = 0; i < count && may; i++)
+        may = has_room_for (rm, gpu, &sources[i], &reserved);
+    memory_refund (rm, gpu, reserved);
+    return may;
 }
 
 /* false: it is beyond the quota, or the driver does not say what it is. */
-static bool import_guarded (struct rm *rm, const struct rm_call *call, struct import *of, uint32_t handle)
+static bool import_guarded (struct rm *rm, const struct rm_call *call, const struct import *of, uint32_t handle)
 {
     uint32_t client = ((const NVOS54_PARAMETERS *) call->head)->hClient;
     const struct object *parent = tracker_find (rm, client, of->parent);
-    struct memory *memory = parent != NULL ? find_own (rm, call, of, parent, handle) : NULL;
+    const struct rm_source made = {.is_own = true, .client = client, .handle = handle};
+    int gpu = parent != NULL ? tracker_gpu (rm, parent) : GPU_UNKNOWN;
+    struct memory *memory = NULL;
     struct object *object;
+    bool is_retained = false;
+    uint64_t bytes;
 
-    if (memory == NULL && parent != NULL && is_retained (rm, call, of, parent))
+    if (rm->host->hold != NULL && gpu >= 0 && rm->host->hold (rm->context, gpu, &made, &bytes)) {
+        memory = find_own (rm, gpu, bytes);
+        is_retained = memory == NULL && rm->host->is_retained (rm->context);
+        rm->host->let_go (rm->context);
+    }
+    /* Its handles were freed after the export. It is charged until nothing holds it any more, this import included. */
+    if (is_retained)
         return tracker_add (rm, call->file, client, of->parent, handle, CLASS_PLAIN) != NULL;
     if (memory == NULL)
         return evidence_import (rm, call, client, of->parent, handle) == EVIDENCE_OBJECT;
@@ -250,27 +238,48 @@ static struct import import_of (const struct rm_control *control, const struct r
     return of;
 }
 
-/* All of the call, or nothing: as if it had never been made. */
+void share_give_back (struct rm *rm, const struct rm_call *call, uint32_t client, uint32_t parent, uint32_t handle)
+{
+    struct object *object = tracker_find (rm, client, handle);
+    const struct object *above = tracker_find (rm, client, parent);
+    _Alignas (uint64_t) NVOS00_PARAMETERS head = {.hRoot = client, .hObjectParent = parent, .hObjectOld = handle};
+
+    /* UVM may have it by now. What is known to be the tenant's own is charged, or will be examined, as such. */
+    if (rm->host->give_back != NULL && above != NULL && (object == NULL || (object->memory != NULL && object->memory->is_foreign)))
+        rm->host->give_back (rm->context, tracker_gpu (rm, above), call->file, client, parent, handle);
+    else
+        rm->host->ioctl (rm->context, call->file, NV_REQUEST (NV_ESC_RM_FREE, sizeof (head)), &head);
+    if (object != NULL)
+        tracker_drop (rm, object);
+}
+
+/* All of the call, or nothing. */
 static void undo (struct rm *rm, const struct rm_call *call, const struct import *of)
 {
     NVOS54_PARAMETERS *head = call->head;
 
-    for (uint32_t i = 0; i < of->count; i++) {
-        struct object *object = tracker_find (rm, head->hClient, of->handles[i]);
-
-        free_handle (rm, call->file, head->hClient, of->parent, of->handles[i]);
-        if (object != NULL)
-            tracker_drop (rm, object);
-    }
+    for (uint32_t i = 0; i < of->count; i++)
+        if (of->handles[i] != 0)
+            share_give_back (rm, call, head->hClient, of->parent, of->handles[i]);
     note (rm, RM_OVER_QUOTA, NV01_MEMORY_LOCAL_USER);
     head->status = NV_ERR_NO_MEMORY;
+}
+
+bool share_may_import (struct rm *rm, const struct rm_control *control, const struct rm_call *call)
+{
+    struct rm_source sources[COUNT (((NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS *) 0)->objects)];
+    struct import of = import_of (control, call);
+
+    for (uint32_t i = 0; i < of.count; i++)
+        sources[i] = (struct rm_source) {.params = call->params, .file = call->named, .slot = of.slot + i, .is_list = of.is_list};
+    return share_may_take (rm, tracker_find (rm, ((const NVOS54_PARAMETERS *) call->head)->hClient, of.parent), sources, of.count);
 }
 
 static void import_all (struct rm *rm, const struct rm_control *control, const struct rm_call *call)
 {
     struct import of = import_of (control, call);
 
-    for (uint32_t i = 0; i < of.count; i++, of.slot++)
+    for (uint32_t i = 0; i < of.count; i++)
         if (of.handles[i] != 0 && !import_guarded (rm, call, &of, of.handles[i])) {
             undo (rm, call, &of);
             return;

@@ -1,4 +1,4 @@
-/* An import by descriptor, made once more into another client: there it can be compared with what that client has. */
+/* An import by descriptor, made by a guard's client: there the tenant cannot reach it. */
 #ifndef NVC_RM_IMPORTS_H
 #define NVC_RM_IMPORTS_H
 
@@ -10,9 +10,9 @@ union rm_import_params {
     NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS one;
     NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS list;
 };
-/* device, parent: handles of that client. Returns the control's number. */
-uint32_t rm_import_again (const struct rm_import *import, uint32_t device, uint32_t parent, union rm_import_params *params, uint32_t *size);
+/* device: a handle of that client. Returns the control's number. */
+uint32_t rm_import_again (const struct rm_source *source, uint32_t device, union rm_import_params *params, uint32_t *size);
 /* The handle that the driver picked. */
-uint32_t rm_imported (const struct rm_import *import, const union rm_import_params *params);
+uint32_t rm_imported (const struct rm_source *source, const union rm_import_params *params);
 
 #endif

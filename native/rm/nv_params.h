@@ -168,6 +168,7 @@ NV_AT (NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS, objects, 8);
 NV_AT (NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS, numObjects, 648);
 NV_AT (NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS, index, 650);
 
+#define SURFACE_UNIT 4096u /* NV0041_CTRL_SURFACE_INFO_PHYS_SIZE_SCALE_FACTOR */
 /* ctrl/ctrl0041.h, ctrl/ctrlxxxx.h: entries lie elsewhere */
 typedef struct NV_PACKED {
     uint32_t index, data;

@@ -113,13 +113,14 @@ struct rm_numbers {
 };
 
 /* What rm needs of its user. Every function may be called from either half of any call, under the user's lock. */
-/* The object behind a descriptor, as a control imported it. params: the control's; file: the user's own copy of the descriptor. */
-struct rm_import {
-    const void *params;
+/* What a call gives the tenant of another one, perhaps: the object behind a descriptor, or an object of a client. */
+struct rm_source {
+    const void *params; /* of the control that imports it; NULL: an object of a client */
+    int file;           /* the user's own copy of the descriptor */
     uint32_t slot;
-    int file;
     bool is_list; /* IMPORT_OBJECTS_FROM_FD */
-    uint32_t *compared;
+    bool is_own;  /* the client is the tenant's */
+    uint32_t client, handle;
 };
 /* So many pieces are compared with what one call imports: it is another tenant's otherwise, and charged. */
 #define RM_COMPARED_MAX 4096u
@@ -153,8 +154,15 @@ struct rm_host {
     void (*groups_changed) (void *context, int gpu);
     /* Something worth a counter or a log line. */
     void (*note) (void *context, enum rm_reason reason, uint32_t number);
-    /* Whether what a control imported is memory of which the tenant's handles are gone and that is charged all the same. NULL: never. */
-    bool (*is_retained) (void *context, int gpu, const struct rm_import *import);
+    /* A guard's duplicate of what a call gives, which is in no client of the tenant's: one at a time, until let_go. bytes: of video memory, 0: it is
+     * none. false: the driver makes none. All five NULL: never. */
+    bool (*hold) (void *context, int gpu, const struct rm_source *source, uint64_t *bytes);
+    void (*let_go) (void *context);
+    /* Whether an object of the tenant's is the same memory; and whether memory is of which the tenant's handles are gone and that is charged. */
+    bool (*is_held) (void *context, uint32_t client, uint32_t handle);
+    bool (*is_retained) (void *context);
+    /* Frees what a call has given, and charges it while others hold it. */
+    void (*give_back) (void *context, int gpu, uint64_t file, uint32_t client, uint32_t parent, uint32_t handle);
 };
 
 enum rm_posture {

@@ -217,6 +217,8 @@ void tracker_add_subdevice (struct rm *rm, uint64_t file, struct object *subdevi
 void tracker_add_role (struct object **list, struct object *object);
 void tracker_remove_role (struct object **list, struct object *object);
 void tracker_export (struct rm *rm, uint64_t file, struct memory *memory, uint32_t slot);
+/* Another object takes the slot of an open file. */
+void tracker_unexport (struct rm *rm, uint64_t file, uint32_t slot);
 
 struct object *tracker_new (struct rm *rm, uint32_t client, uint32_t handle, uint8_t kind);
 
@@ -334,6 +336,11 @@ void answer_heap (struct rm *rm, int gpu, NVOS32_PARAMETERS *head, bool is_info)
 bool share_is_known (struct rm *rm, const struct rm_control *control, const struct rm_call *call);
 void share_export (struct rm *rm, const struct rm_control *control, struct rm_call *call);
 void share_import (struct rm *rm, const struct rm_control *control, struct rm_call *call);
+/* Before a guard's call is made: whether the quota has room for what it would give, as far as that can be seen. */
+bool share_may_take (struct rm *rm, const struct object *parent, const struct rm_source *sources, uint32_t count);
+bool share_may_import (struct rm *rm, const struct rm_control *control, const struct rm_call *call);
+/* As if it had never been made; charged while others hold it. */
+void share_give_back (struct rm *rm, const struct rm_call *call, uint32_t client, uint32_t parent, uint32_t handle);
 
 static inline bool is_guard (const struct rm *rm) { return rm->posture == RM_POSTURE_GUARD; }
 static inline size_t record_count (const struct rm *rm)

@@ -311,6 +311,22 @@ void tracker_remove_role (struct object **list, struct object *object)
     object->role_before = object->role_after = NULL;
 }
 
+void tracker_unexport (struct rm *rm, uint64_t name, uint32_t slot)
+{
+    struct file *file = tracker_file (rm, name, false);
+
+    for (struct export **at = file != NULL ? &file->exports : NULL; at != NULL && *at != NULL; at = &(*at)->next) {
+        struct export *export = *at;
+
+        if (export->slot != slot)
+            continue;
+        *at = export->next;
+        memory_drop (rm, export->memory);
+        pool_give (&rm->export_pool, export);
+        return;
+    }
+}
+
 void tracker_export (struct rm *rm, uint64_t name, struct memory *memory, uint32_t slot)
 {
     struct file *file = tracker_file (rm, name, true);

@@ -8,6 +8,7 @@
 /* RS_SHARE_TYPE_* and RS_SHARE_ACTION_FLAG_REVOKE (rs_access.h). */
 enum share_type { SHARE_NONE = 0, SHARE_ALL = 1, SHARE_CLIENT = 3, SHARE_PROCESS = 4 };
 #define SHARE_REVOKE 1
+#define SHARE_COMPOSE 4
 /* NV0000_CTRL_OS_UNIX_{EXPORT_OBJECTS_TO,IMPORT_OBJECTS_FROM}_FD_PARAMS, 2128 and 652 bytes. */
 #define EXPORT_MAX 512
 #define IMPORT_MAX 128
@@ -24,6 +25,12 @@ enum status memory_share (struct request *request)
     object = object_find (client, get32 (head, 4));
     if (object == NULL)
         return STATUS_OBJECT_NOT_FOUND;
+    /* Beside what is allowed already. The last one counts here: guards make them, and libcuda none. */
+    if ((head[18] & SHARE_COMPOSE) && (head[18] & SHARE_REVOKE) == 0 && (get32 (head, 16) & 0xffff) == SHARE_CLIENT) {
+        object->composed_target = get32 (head, 8);
+        return STATUS_OK;
+    }
+    object->composed_target = 0;
     if (head[18] & SHARE_REVOKE) {
         object->share_type = SHARE_NONE;
         return STATUS_OK;
@@ -37,6 +44,8 @@ enum status memory_share (struct request *request)
 bool may_duplicate (const struct object *source, const struct client *client, uint32_t process)
 {
     if (source->client == client || source->client->process == process)
+        return true;
+    if (client != NULL && source->composed_target == client->root.handle)
         return true;
     return source->share_type == SHARE_ALL || (source->share_type == SHARE_CLIENT && client != NULL &&
                                                source->share_target == client->root.handle);

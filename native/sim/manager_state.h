@@ -74,6 +74,7 @@ struct object {
     struct engine_channel *channel;
     uint32_t number;       /* of a group or channel: in GET_INFO and in the work submit token */
     uint32_t share_target; /* of SHARE */
+    uint32_t composed_target; /* of one with COMPOSE; 0: none */
     uint16_t share_type;
     uint32_t params_size; /* SIM_PARAMETERS */
     uint8_t params_tail[8];

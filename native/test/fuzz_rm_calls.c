@@ -152,7 +152,8 @@ static void host_note (void *context, enum rm_reason reason, uint32_t number)
 
 static const struct rm_host fuzz_host = {
     host_allocate, host_release,   host_ioctl,     host_find_gpu, host_reserve, host_refund, host_charge,
-    host_numbers,  host_file_of,   host_timeslice, host_other_pid, host_other_pid, host_changed, host_note, NULL,
+    host_numbers,  host_file_of,   host_timeslice, host_other_pid, host_other_pid, host_changed, host_note,
+    NULL, NULL, NULL, NULL, NULL,
 };
 
 static const uint32_t classes[] = {

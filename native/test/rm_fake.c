@@ -129,6 +129,11 @@ const struct rm_host fake_host = {
     .driver_pid = host_driver_pid,
     .groups_changed = host_changed,
     .note = host_note,
+    .hold = fake_hold,
+    .let_go = fake_let_go,
+    .is_held = fake_is_held,
+    .is_retained = fake_is_retained,
+    .give_back = fake_give_back,
 };
 
 struct fake *fake_open (const char *version, enum rm_posture posture)

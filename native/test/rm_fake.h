@@ -65,6 +65,10 @@ struct fake {
     unsigned export_count;
     uint32_t next_client, next_handle;
     uint64_t granule;     /* sizes are rounded up to it */
+    /* What another process does before a call of the driver: this one's own calls, and those that the host makes for rm. */
+    void (*meanwhile) (struct fake *fake);
+    bool is_meanwhile;
+    unsigned calls;       /* so far */
     uint64_t grant;       /* not 0: what the driver grants, whatever was asked for */
     uint32_t next_status; /* the next call of the tenant fails with it */
     bool no_gid;
@@ -77,6 +81,8 @@ struct fake {
     unsigned changed[2], notes[RM_REASONS];
     uint32_t last_noted;
     bool no_charge;
+    uint32_t guard_client, guard_device, held; /* the guard's own; the object that it holds */
+    uint64_t retained; /* bytes of what was given back and others hold */
     uint32_t pids; /* what the driver's pids are above the tenant's */
     uint32_t given[512]; /* params of the latest control, as the driver got them */
     long blocks;        /* of memory that rm holds */
@@ -85,6 +91,7 @@ struct fake {
 };
 
 extern const struct rm_host fake_host;
+#define FAKE_GUARD 99 /* the guard's open file */
 extern const uint8_t fake_uuid[FAKE_GPUS][16];
 
 /* version: of the driver. NULL when rm cannot be made. */
@@ -109,6 +116,13 @@ struct fake_object *fake_sure (struct fake *fake, uint32_t client, uint32_t hand
 uint32_t fake_make (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle, uint32_t class,
                     const void *params, uint64_t *bytes);
 void fake_refer (struct fake *fake, struct fake_object *object, int memory);
+/* Of the host (rm_fake_guard.c). */
+bool fake_hold (void *context, int gpu, const struct rm_source *source, uint64_t *bytes);
+void fake_let_go (void *context);
+bool fake_is_held (void *context, uint32_t client, uint32_t handle);
+bool fake_is_retained (void *context);
+void fake_give_back (void *context, int gpu, uint64_t file, uint32_t client, uint32_t parent, uint32_t handle);
+uint32_t fake_import (struct fake *fake, uint64_t by, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle, uint32_t slot);
 uint32_t fake_answer (struct fake *fake, uint64_t file, const NVOS54_PARAMETERS *head, void *params, void *list);
 
 static inline NVOS54_PARAMETERS fake_control_head (uint32_t client, uint32_t object, uint32_t number, const void *params,

@@ -25,8 +25,7 @@ static uint32_t fb_info (const struct fake_object *subdevice, NV2080_CTRL_FB_INF
     return 0;
 }
 
-static uint32_t import_one (struct fake *fake, uint64_t by, uint64_t file, uint32_t client, uint32_t parent,
-                            uint32_t *handle, uint32_t slot)
+uint32_t fake_import (struct fake *fake, uint64_t by, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle, uint32_t slot)
 {
     for (unsigned i = 0; i < fake->export_count; i++)
         if (fake->exports[i].file == file && fake->exports[i].slot == slot && fake->exports[i].memory >= 0) {
@@ -72,16 +71,42 @@ static uint32_t gid (struct fake *fake, const struct fake_object *object, NV2080
     return 0;
 }
 
-/* The file is named by its descriptor. */
+/* What a slot has; -1: nothing. The file is named by its descriptor. */
+static struct fake_export *slot_of (struct fake *fake, int32_t descriptor, uint32_t slot)
+{
+    for (unsigned i = 0; i < fake->export_count; i++)
+        if (fake->exports[i].file == (uint32_t) descriptor && fake->exports[i].slot == slot && fake->exports[i].memory >= 0)
+            return &fake->exports[i];
+    return NULL;
+}
+
 static uint32_t export (struct fake *fake, uint32_t client, uint32_t handle, int32_t descriptor, uint32_t slot)
 {
     struct fake_object *object = fake_find (fake, client, handle);
+    struct fake_export *before = slot_of (fake, descriptor, slot);
 
-    if (object == NULL || object->memory < 0)
+    if (handle != 0 && (object == NULL || object->memory < 0))
         return NV_ERR_OBJECT_NOT_FOUND;
+    if (before != NULL) {
+        fake->memories[before->memory].references--;
+        before->memory = -1;
+    }
+    if (handle == 0)
+        return 0;
     fake->memories[object->memory].references++;
-    fake->exports[fake->export_count++] = (struct fake_export) {(uint32_t) descriptor, object->memory, slot};
+    if (before == NULL)
+        before = &fake->exports[fake->export_count++];
+    *before = (struct fake_export) {(uint32_t) descriptor, object->memory, slot};
     return 0;
+}
+
+/* Into a file that has none (_initializeExportObjectFd). */
+static uint32_t export_only (struct fake *fake, uint32_t client, uint32_t handle, int32_t descriptor)
+{
+    for (unsigned i = 0; i < fake->export_count; i++)
+        if (fake->exports[i].file == (uint32_t) descriptor && fake->exports[i].memory >= 0)
+            return NV_ERR_IN_USE;
+    return export (fake, client, handle, descriptor, 0);
 }
 
 static uint32_t export_all (struct fake *fake, uint32_t client,
@@ -98,17 +123,9 @@ static uint32_t import (struct fake *fake, uint64_t by, uint32_t client,
 {
     uint32_t handle = params->object.data.rmObject.hObject, status;
 
-    status = import_one (fake, by, (uint32_t) params->fd, client, params->object.data.rmObject.hParent, &handle, 0);
+    status = fake_import (fake, by, (uint32_t) params->fd, client, params->object.data.rmObject.hParent, &handle, 0);
     params->object.data.rmObject.hObject = handle;
     return status;
-}
-
-static bool is_set (const struct fake *fake, uint32_t file, uint32_t slot)
-{
-    for (unsigned i = 0; i < fake->export_count; i++)
-        if (fake->exports[i].file == file && fake->exports[i].slot == slot && fake->exports[i].memory >= 0)
-            return true;
-    return false;
 }
 
 /* As cliresCtrlCmdOsUnixImportObjectsFromFd_IMPL, but for what that frees when it fails. */
@@ -118,10 +135,10 @@ static uint32_t import_all (struct fake *fake, uint64_t by, uint32_t client,
     for (uint32_t i = 0; i < params->numObjects; i++) {
         uint32_t handle = params->objects[i];
 
-        params->objectTypes[i] = is_set (fake, (uint32_t) params->fd, params->index + i);
+        params->objectTypes[i] = slot_of (fake, params->fd, params->index + i) != NULL;
         if (params->objectTypes[i] == NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_TYPE_NONE)
             continue;
-        if (import_one (fake, by, (uint32_t) params->fd, client, params->hParent, &handle, params->index + i) != 0)
+        if (fake_import (fake, by, (uint32_t) params->fd, client, params->hParent, &handle, params->index + i) != 0)
             return NV_ERR_OBJECT_NOT_FOUND;
         params->objects[i] = handle;
     }
@@ -220,7 +237,7 @@ uint32_t fake_answer (struct fake *fake, uint64_t file, const NVOS54_PARAMETERS 
         timeslice->timesliceUs = object->slice;
         return 0;
     case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD:
-        return export (fake, client, one->object.data.rmObject.hObject, one->fd, 0);
+        return export_only (fake, client, one->object.data.rmObject.hObject, one->fd);
     case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD:
         return export_all (fake, client, params);
     case NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD:

@@ -211,6 +211,12 @@ long fake_driver (struct fake *fake, uint64_t file, uint32_t request, void *head
     NVOS02_PARAMETERS *memory = head;
     NVOS00_PARAMETERS *freed = head;
 
+    if (fake->meanwhile != NULL && !fake->is_meanwhile) {
+        fake->is_meanwhile = true;
+        fake->meanwhile (fake);
+        fake->is_meanwhile = false;
+        fake->calls++;
+    }
     fake->next_status = 0;
     switch (rm_request_number (request)) {
     case NV_ESC_RM_ALLOC:

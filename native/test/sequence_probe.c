@@ -20,6 +20,7 @@
 /* rs_access.h: RS_ACCESS_DUP_OBJECT as a mask, RS_SHARE_TYPE_CLIENT */
 #define SHARE_DUP_OBJECT 1u
 #define SHARE_TYPE_CLIENT 3u
+#define SHARE_COMPOSE 4u
 #define DEVICE 0xcaf00000u
 #define SUBDEVICE 0xcaf01000u
 #define FIRST_PIECE 0x40000000u
@@ -80,10 +81,10 @@ void probe_close (struct dup_probe *probe)
 
 int probe_gpu (const struct dup_probe *probe, const uint8_t uuid[16]) { return memcmp (probe->uuid, uuid, 16) == 0 ? 0 : -1; }
 
-static bool share (int file, uint32_t client, uint32_t handle, uint32_t target)
+static bool share (int file, uint32_t client, uint32_t handle, uint32_t target, uint8_t action)
 {
     NVOS57_PARAMETERS head = { .hClient = client, .hObject = handle,
-                               .sharePolicy = { .target = target, .accessMask = SHARE_DUP_OBJECT, .type = SHARE_TYPE_CLIENT } };
+                               .sharePolicy = { .target = target, .accessMask = SHARE_DUP_OBJECT, .type = SHARE_TYPE_CLIENT, .action = action } };
 
     return ioctl (file, NV_REQUEST (NV_ESC_RM_SHARE, sizeof (head)), &head) == 0 && head.status == 0;
 }
@@ -105,7 +106,7 @@ bool probe_duplicate (struct dup_probe *probe, int file, uint32_t client, uint32
                       struct probe_piece *piece)
 {
     piece->handle = FIRST_PIECE + probe->pieces++;
-    return share (file, client, handle, probe->connections[to].client) && duplicate (probe, to, piece, client, handle);
+    return share (file, client, handle, probe->connections[to].client, 0) && duplicate (probe, to, piece, client, handle);
 }
 
 void probe_free (struct dup_probe *probe, const struct probe_piece *piece, enum probe_client from)
@@ -120,7 +121,7 @@ bool probe_move (struct dup_probe *probe, const struct probe_piece *piece, enum 
     enum probe_client from = to == PROBE_CLIENT ? QUARANTINE_CLIENT : PROBE_CLIENT;
     uint32_t client = probe->connections[from].client;
 
-    if (!share (probe->connections[from].control, client, piece->handle, probe->connections[to].client) ||
+    if (!share (probe->connections[from].control, client, piece->handle, probe->connections[to].client, 0) ||
         !duplicate (probe, to, piece, client, piece->handle))
         return false;
     probe_free (probe, piece, from);
@@ -146,25 +147,25 @@ bool probe_query (struct dup_probe *probe, int gpu, enum probe_client which, uin
     return true;
 }
 
-static uint32_t control (const struct dup_probe *probe, uint32_t command, void *params, uint32_t size)
+static uint32_t control (const struct dup_probe *probe, enum probe_client which, uint32_t object, uint32_t command, void *params, uint32_t size)
 {
-    uint32_t client = probe->connections[QUARANTINE_CLIENT].client;
-    NVOS54_PARAMETERS head = { .hClient = client, .hObject = client, .cmd = command, .params = (NvP64) (uintptr_t) params, .paramsSize = size,
+    uint32_t client = probe->connections[which].client;
+    NVOS54_PARAMETERS head = { .hClient = client, .hObject = object != 0 ? object : client, .cmd = command, .params = (NvP64) (uintptr_t) params, .paramsSize = size,
                                .status = 1 };
 
-    ioctl (probe->connections[QUARANTINE_CLIENT].control, NV_REQUEST (NV_ESC_RM_CONTROL, sizeof (head)), &head);
+    ioctl (probe->connections[which].control, NV_REQUEST (NV_ESC_RM_CONTROL, sizeof (head)), &head);
     return head.status;
 }
 
-bool probe_import (struct dup_probe *probe, const struct rm_import *import, int gpu, struct probe_piece *piece)
+bool probe_import (struct dup_probe *probe, const struct rm_source *source, int gpu, struct probe_piece *piece)
 {
     union rm_import_params params;
-    uint32_t size, command = rm_import_again (import, DEVICE, DEVICE, &params, &size);
+    uint32_t size, command = rm_import_again (source, DEVICE, &params, &size);
 
     *piece = (struct probe_piece) { .gpu = gpu };
-    if (gpu < 0 || control (probe, command, &params, size) != 0)
+    if (gpu < 0 || control (probe, QUARANTINE_CLIENT, 0, command, &params, size) != 0)
         return false;
-    piece->handle = rm_imported (import, &params);
+    piece->handle = rm_imported (source, &params);
     return piece->handle != 0;
 }
 
@@ -172,5 +173,25 @@ bool probe_is_same (const struct dup_probe *probe, const struct probe_piece *pie
 {
     NV0000_CTRL_CLIENT_OBJECTS_ARE_DUPLICATES_PARAMS params = { .hObject1 = piece->handle, .hObject2 = other->handle };
 
-    return control (probe, NV0000_CTRL_CMD_CLIENT_OBJECTS_ARE_DUPLICATES, &params, sizeof (params)) == 0 && params.bDuplicates != 0;
+    return control (probe, QUARANTINE_CLIENT, 0, NV0000_CTRL_CMD_CLIENT_OBJECTS_ARE_DUPLICATES, &params, sizeof (params)) == 0 && params.bDuplicates != 0;
+}
+
+bool probe_take (struct dup_probe *probe, int file, uint32_t client, uint32_t handle, int gpu, struct probe_piece *piece)
+{
+    *piece = (struct probe_piece) { .gpu = gpu, .handle = FIRST_PIECE + probe->pieces++ };
+    return (file < 0 || share (file, client, handle, probe->connections[QUARANTINE_CLIENT].client, SHARE_COMPOSE)) &&
+           duplicate (probe, QUARANTINE_CLIENT, piece, client, handle);
+}
+
+uint64_t probe_bytes (const struct dup_probe *probe, const struct probe_piece *piece, enum probe_client which)
+{
+    NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS class = { .hObject = piece->handle, .index = NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_CLASSID };
+    NV0041_CTRL_SURFACE_INFO size = { .index = NV0041_CTRL_SURFACE_INFO_INDEX_PHYS_SIZE };
+    NV0041_CTRL_GET_SURFACE_INFO_PARAMS info = { .surfaceInfoListSize = 1, .surfaceInfoList = (NvP64) (uintptr_t) &size };
+
+    if (control (probe, which, 0, NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO, &class, sizeof (class)) != 0 ||
+        class.data.hResult != NV01_MEMORY_LOCAL_USER ||
+        control (probe, which, piece->handle, NV0041_CTRL_CMD_GET_SURFACE_INFO, &info, sizeof (info)) != 0)
+        return 0;
+    return (uint64_t) size.data * SURFACE_UNIT;
 }

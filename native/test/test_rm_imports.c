@@ -8,6 +8,8 @@
 #define FILE_A 1
 #define FILE_B 2
 #define FILE_OTHER 3 /* of another tenant */
+#define MOST_CALLS 16u /* of the driver, by one import; and one that never comes */
+#define NEVER 1000u
 #define EXPORTED 7 /* as a guard sees it: which open file that is is not known */
 
 struct party {
@@ -126,8 +128,10 @@ static unsigned handles_in_driver (const struct fake *fake)
 {
     unsigned count = 0;
 
+    /* The guard's own client and device stay. */
     for (unsigned i = 0; i < fake->object_count; i++)
-        count += fake->objects[i].live;
+        count += fake->objects[i].live && (fake->objects[i].client != fake->guard_client ||
+                                           (fake->objects[i].handle != fake->guard_client && fake->objects[i].handle != fake->guard_device));
     return count;
 }
 
@@ -220,10 +224,105 @@ static void empty (void)
     tap_ok (fake_close (bed.fake), "nothing is left");
 }
 
+/* What another process and UVM do before the n-th call of the driver after the import began. */
+static struct {
+    struct bed *bed;
+    unsigned swap, back; /* the exporter puts the tenant's own piece into the slot, and the other one there again */
+    unsigned map;        /* UVM maps what has the handle by then */
+    uint32_t given;
+    uint64_t mapped;     /* bytes */
+} plan;
+
+static void meanwhile (struct fake *fake)
+{
+    struct bed *bed = plan.bed;
+    const struct fake_object *object = fake_find (fake, bed->second.client, plan.given);
+
+    if (fake->calls == plan.swap)
+        export_unseen (bed, 9, 0);
+    if (fake->calls == plan.back)
+        export_unseen (bed, 2, 0);
+    if (fake->calls == plan.map && object != NULL && object->memory >= 0) {
+        fake->memories[object->memory].references++;
+        plan.mapped = fake->memories[object->memory].bytes;
+    }
+}
+
+/* Bytes that the tenant's clients, or UVM for it, have; each piece once. */
+static uint64_t bytes_of (const struct bed *bed)
+{
+    const struct fake *fake = bed->fake;
+    uint64_t sum = plan.mapped;
+    bool is_counted[FAKE_MEMORIES] = {false};
+
+    for (unsigned i = 0; i < fake->object_count; i++) {
+        const struct fake_object *object = &fake->objects[i];
+
+        if (object->live && (object->client == bed->own.client || object->client == bed->second.client) && object->memory >= 0 &&
+            !is_counted[object->memory]) {
+            is_counted[object->memory] = true;
+            sum += fake->memories[object->memory].bytes;
+        }
+    }
+    return sum;
+}
+
+/* An import of another tenant's 60 MiB by a process of one that has 30 MiB elsewhere, which the other one has a duplicate of. Returns whether all is charged that it has. */
+static bool attempt (uint64_t limit, unsigned swap, unsigned back, unsigned map)
+{
+    struct bed bed = open_bed ();
+    uint32_t shared = 0, handles[1] = {0x77};
+    uint64_t bytes = 30 * MIB;
+    NVOS55_PARAMETERS duplicate = {.hClient = bed.other.client, .hParent = 1, .hObject = 9, .hClientSrc = bed.own.client};
+    bool is_charged;
+
+    bed.fake->limit[0] = limit;
+    fake_memory (bed.fake, FILE_A, bed.own.client, bed.own.device, &shared, &bytes);
+    duplicate.hObjectSrc = shared;
+    fake_driver (bed.fake, FILE_OTHER, DUP_REQUEST, &duplicate, NULL, NULL);
+    make_unseen (&bed, 2, 60 * MIB);
+    export_own (&bed, shared, 0);
+    export_unseen (&bed, 2, 0);
+    plan.bed = &bed, plan.swap = swap, plan.back = back, plan.map = map, plan.given = handles[0], plan.mapped = 0;
+    bed.fake->calls = 0;
+    bed.fake->meanwhile = meanwhile;
+    import_as (&bed, &bed.second, 0, 1, handles);
+    bed.fake->meanwhile = NULL;
+    is_charged = fake_charged (bed.fake, 0) + bed.fake->retained >= bytes_of (&bed);
+    /* One that others do nothing to is refused at once, and nothing is retained. */
+    if (limit != 0 && swap > MOST_CALLS && map > MOST_CALLS)
+        is_charged &= bed.fake->retained == 0 && fake_find (bed.fake, bed.second.client, 0x77) == NULL;
+    plan.mapped = 0;
+    fake_close (bed.fake);
+    return is_charged;
+}
+
+static void swapped (void)
+{
+    unsigned held = 0, tried = 0;
+
+    for (unsigned swap = 0; swap <= MOST_CALLS + 1; swap++)
+        for (unsigned back = swap + 1; back <= MOST_CALLS + 2; back++, tried++)
+            held += attempt (0, swap, back, NEVER);
+    tap_ok (held == tried && tried > 100, "whatever the exporter puts into the slot meanwhile, what the tenant has is charged");
+}
+
+static void mapped (void)
+{
+    unsigned held = 0, tried = 0;
+
+    for (unsigned swap = 0; swap <= MOST_CALLS + 1; swap++)
+        for (unsigned map = 0; map <= MOST_CALLS + 1; map++, tried++)
+            held += attempt (80 * MIB, swap, swap + 1, map);
+    tap_ok (held == tried && tried > 100, "an import that is refused is charged where UVM has it by then");
+}
+
 int main (void)
 {
     foreign ();
     own ();
     empty ();
+    swapped ();
+    mapped ();
     return tap_done ();
 }

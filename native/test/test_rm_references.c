@@ -102,6 +102,19 @@ static void exports (void)
                               sizeof (import)) == 0 &&
                 fake_charged (b.fake, 0) == 3 * MIB && even (&b),
             "and the list form imports");
+    take (&b, 7 * MIB, &second);
+    many.objects[0] = second;
+    tap_ok (fake_control (b.fake, FILE_A, b.client, b.client, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD, &many, sizeof (many)) == 0 &&
+                fake_free (b.fake, FILE_A, b.client, import.objects[0]) == 0 && fake_charged (b.fake, 0) == 7 * MIB && even (&b),
+            "another piece takes the slot: the one that was there goes with its last handle");
+    many.objects[0] = 0;
+    tap_ok (fake_free (b.fake, FILE_A, b.client, second) == 0 && fake_charged (b.fake, 0) == 7 * MIB &&
+                fake_control (b.fake, FILE_A, b.client, b.client, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD, &many, sizeof (many)) == 0 &&
+                fake_charged (b.fake, 0) == 0 && even (&b),
+            "and nothing, too");
+    take (&b, 3 * MIB, &second);
+    many.objects[0] = second;
+    fake_control (b.fake, FILE_A, b.client, b.client, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD, &many, sizeof (many));
     fake_close_file (b.fake, FILE_A);
     tap_ok (fake_charged (b.fake, 0) == 3 * MIB && even (&b), "an export outlives the file of the client that made it");
     fake_close_file (b.fake, 1002);
