@@ -61,14 +61,25 @@ def recorded(without: str) -> list[str]:
 
 
 @contextmanager
-def played(folder: Path, steps: str, start: Callable[[int, list[str]], object]) -> Iterator[Counts]:
+def played(
+    folder: Path,
+    steps: str,
+    start: Callable[[int, list[str]], object],
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Counts]:
     """Make the steps, in an empty folder; what they hold is held until the block ends.
 
-    start: has a tenant, 0 or 1, run a command, and does not wait. Raises AssertionError.
+    start: has a tenant, 0 or 1, run a command, and does not wait. environment: which GPU (native/test/player.h); None:
+    this process's. Raises AssertionError.
     """
     player = str(build("guard_player") / "guard_player")
     with subprocess.Popen(
-        [player, "play", str(folder)], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [player, "play", str(folder)],
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
     ) as coordinator:
         assert coordinator.stdin and coordinator.stdout and coordinator.stderr
         try:
@@ -95,7 +106,7 @@ def running(
         processes.append(subprocess.Popen(wrap(tenant, words), env=environment))
 
     try:
-        with played(folder, steps, start) as counts:
+        with played(folder, steps, start, environment) as counts:
             yield counts
     finally:
         for process in processes:
