@@ -1,8 +1,10 @@
-"""The process that makes CUDA's checkpoint calls for the agent, and the agent's side of it.
+"""The processes that make CUDA's checkpoint calls for the agent, and the agent's side of them.
 
-A process of its own: libcuda is not to be loaded into the agent, and reads what the suspended process says. It lives
-for one suspend or resume, with CAP_SYS_PTRACE alone: libcuda finds its channel in /proc/PID/fd, which other users'
-processes do not show otherwise. A line of JSON each way: {"verb": "lock", "pid": 12, "timeout_ms": 10000} and
+libcuda is not to be loaded into the agent: it opens what the suspended process names (descriptors of /proc/PID/fd, by
+the names of that process's threads) and reads what it writes. So these calls are made by a process with the user and
+groups of the suspended one, in its device cgroup, with CAP_SYS_PTRACE alone: what it opens, the container could have
+opened, a file that is not its own as little as a device node that its cgroup denies. It lives for one suspend or
+resume. A line of JSON each way: {"verb": "lock", "pid": 12, "timeout_ms": 10000} and
 {"status": 600, "text": "cuCheckpointProcessLock: CUDA_ERROR_NOT_READY"}.
 """
 
@@ -17,7 +19,7 @@ from pathlib import Path
 import nvc
 from nvc.base.errors import AgentError, reason
 from nvc.bindings.checkpoint import CheckpointError, CheckpointLibrary
-from nvc.linux import rights
+from nvc.linux import cgroup, const, rights, syscalls
 from nvc.linux.rights import CAP_SYS_PTRACE
 from rpc.codec import CodecError, dumps, loads
 
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Self
 
+    #: uid, gid, other groups with commas, directory of the device cgroup.
+    Identity = tuple[int, int, str, str]
+
 #: Seconds for the library to be loaded and to initialise the driver.
 _START_S = 30.0
 #: Seconds beyond a lock's own time; for a checkpoint or a restore, whatever its size, and bytes that are moved in
@@ -34,6 +39,7 @@ _START_S = 30.0
 _LOCK_MORE_S, _MOVE_S, _MOVE_BYTES = 5.0, 60.0, 50 << 20
 _LINE = 4096
 _STATUS_SYSTEM = -1
+_CGROUP = "the agent must see the cgroups of containers at /sys/fs/cgroup"
 _CODE = "import sys; sys.path.insert(0, sys.argv[1]); from nvc.agent.checkpointer import main; main()"
 
 
@@ -45,13 +51,16 @@ class Refused(Exception):
         self.value = value
 
 
-class Checkpointer:
-    """An async context manager. Each call raises Refused; AgentError when the process died or is late."""
+class _Helper:
+    """A process with an identity. Each call raises Refused; AgentError when it died or is late."""
 
-    def __init__(self) -> None:
+    def __init__(self, identity: Identity) -> None:
+        self._identity = identity
         self._process: Process | None = None
 
-    async def __aenter__(self) -> Self:
+    async def start(self) -> None:
+        """Raises AgentError."""
+        *identity, directory = self._identity
         library = str(Path(nvc.__file__).resolve().parents[1])
         try:
             self._process = await asyncio.create_subprocess_exec(
@@ -60,6 +69,7 @@ class Checkpointer:
                 "-c",
                 _CODE,
                 library,
+                *map(str, identity),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 limit=_LINE,
@@ -68,39 +78,28 @@ class Checkpointer:
             raise AgentError(f"the process for checkpoints does not start: {reason(error)}") from error
         try:
             await self._answer(_START_S)
+            # When it has its memory and its threads: they are not the container's.
+            with open(f"{directory}/cgroup.procs", "w", encoding="ascii") as file:
+                file.write(str(self._process.pid))
+        except OSError as error:
+            await self.end()
+            raise AgentError(f"{directory}/cgroup.procs: {reason(error)}", hint=_CGROUP) from error
         except Refused as error:
-            await self.__aexit__()
-            raise AgentError(f"CUDA's checkpoint functions: {error}", hint="they need driver 570 or newer") from None
+            await self.end()
+            raise AgentError(f"CUDA's checkpoint functions: {error}", hint="they need driver 570") from None
         except BaseException:
-            await self.__aexit__()
+            await self.end()
             raise
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def end(self) -> None:
+        """A second time is nothing."""
         process, self._process = self._process, None
         if process is not None:
             if process.returncode is None:
                 process.kill()
             await process.wait()
 
-    async def state(self, pid: int) -> int:
-        """RUNNING, LOCKED, CHECKPOINTED or FAILED of nvc.bindings.checkpoint."""
-        return int((await self._ask(_LOCK_MORE_S, verb="state", pid=pid))["state"])
-
-    async def lock(self, pid: int, seconds: float) -> None:
-        await self._ask(seconds + _LOCK_MORE_S, verb="lock", pid=pid, timeout_ms=int(seconds * 1000))
-
-    async def checkpoint(self, pid: int, size: int) -> None:
-        """size: bytes that are moved, about."""
-        await self._ask(_MOVE_S + size / _MOVE_BYTES, verb="checkpoint", pid=pid)
-
-    async def restore(self, pid: int, size: int) -> None:
-        await self._ask(_MOVE_S + size / _MOVE_BYTES, verb="restore", pid=pid)
-
-    async def unlock(self, pid: int) -> None:
-        await self._ask(_LOCK_MORE_S, verb="unlock", pid=pid)
-
-    async def _ask(self, seconds: float, **request: object) -> dict[str, Any]:
+    async def ask(self, seconds: float, **request: object) -> dict[str, Any]:
         process = self._process
         if process is None or process.stdin is None:
             raise AgentError("the process for checkpoints has ended")
@@ -120,7 +119,7 @@ class Checkpointer:
                 line = await process.stdout.readline()
             reply = loads(line, limit=_LINE) if line else None
         except TimeoutError:
-            await self.__aexit__()  # its answer to come would be that of another question
+            await self.end()  # its answer to come would be that of another question
             raise AgentError(f"a checkpoint call did not return within {seconds:.0f} s") from None
         except (CodecError, ValueError) as error:
             raise AgentError(f"the process for checkpoints: {error}") from None
@@ -131,14 +130,75 @@ class Checkpointer:
         return reply
 
 
+class Checkpointers:
+    """An async context manager: one process for each user whose processes are named.
+
+    Each call raises Refused; AgentError when its process died, is late, or cannot be.
+    """
+
+    def __init__(self) -> None:
+        self._helpers: dict[Identity, _Helper] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for helper in self._helpers.values():
+            await helper.end()
+
+    async def state(self, pid: int) -> int:
+        """RUNNING, LOCKED, CHECKPOINTED or FAILED of nvc.bindings.checkpoint."""
+        return int((await self._ask(_LOCK_MORE_S, verb="state", pid=pid))["state"])
+
+    async def lock(self, pid: int, seconds: float) -> None:
+        await self._ask(seconds + _LOCK_MORE_S, verb="lock", pid=pid, timeout_ms=int(seconds * 1000))
+
+    async def checkpoint(self, pid: int, size: int) -> None:
+        """size: bytes that are moved, about."""
+        await self._ask(_MOVE_S + size / _MOVE_BYTES, verb="checkpoint", pid=pid)
+
+    async def restore(self, pid: int, size: int) -> None:
+        await self._ask(_MOVE_S + size / _MOVE_BYTES, verb="restore", pid=pid)
+
+    async def unlock(self, pid: int) -> None:
+        await self._ask(_LOCK_MORE_S, verb="unlock", pid=pid)
+
+    async def _ask(self, seconds: float, *, verb: str, pid: int, **more: int) -> dict[str, Any]:
+        try:
+            identity = _identity(pid)
+        except OSError as error:
+            raise Refused(f"process {pid}: {reason(error)}", _STATUS_SYSTEM) from None
+        except ValueError as error:
+            raise AgentError(f"process {pid}: {error}", hint=_CGROUP) from None
+        if identity not in self._helpers:
+            helper = _Helper(identity)
+            await helper.start()
+            self._helpers[identity] = helper
+        return await self._helpers[identity].ask(seconds, verb=verb, pid=pid, **more)
+
+
+def _identity(pid: int) -> Identity:
+    """Raises OSError, ValueError for a process without a cgroup of devices."""
+    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+        fields = dict(line.partition(":")[::2] for line in file)
+    _, directory = cgroup.find(proc_root="/", pid=pid, mount_pid=os.getpid())
+    # Those by which files are opened.
+    return int(fields["Uid"].split()[3]), int(fields["Gid"].split()[3]), ",".join(fields["Groups"].split()), directory
+
+
 # In the process.
 
 
 def main() -> None:
-    """Answer lines until the agent is gone."""
+    """Answer lines until the agent is gone. argv: where nvc is, user, group, other groups."""
     answers = os.dup(1)
     os.dup2(2, 1)  # what the library prints is for the log
+    uid, gid, groups = int(sys.argv[2]), int(sys.argv[3]), [int(word) for word in sys.argv[4].split(",") if word]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Capabilities stay with the change of user.
+    syscalls.prctl(const.PR_SET_SECUREBITS, const.SECBIT_NO_SETUID_FIXUP)
+    os.setgroups(groups)
+    rights.become(uid, gid, groups=False)
     rights.keep_only(frozenset((CAP_SYS_PTRACE,)))
     library: CheckpointLibrary | None = None
 

@@ -16,7 +16,7 @@ import contextlib
 import errno
 import time
 
-from nvc.agent.checkpointer import Checkpointer, Refused
+from nvc.agent.checkpointer import Checkpointers, Refused
 from nvc.agent.part import Part
 from nvc.agent.state import records
 from nvc.agent.state.records import Suspension
@@ -100,10 +100,12 @@ class Suspending(Part):
         with self._alone(tenant):
             begun = time.monotonic()
             before = self._charged(tenant)
-            async with Checkpointer() as calls:  # first: without it nothing is begun
+            async with Checkpointers() as calls:
+                processes = _Tenant(self._agent, tenant, calls)
+                await processes.states()  # where that cannot be, nothing is begun
                 self._record(tenant, Suspension(before, round(time.time(), 3), is_changing=True))
                 try:
-                    count = await _Tenant(self._agent, tenant, calls).suspend(timeout, sum(before))
+                    count = await processes.suspend(timeout, sum(before))
                     await self._settle(tenant)
                     await self._agent.pause(tenant, paused=True)
                 except BaseException:
@@ -165,7 +167,7 @@ class Suspending(Part):
     async def _run_again(self, tenant: Tenant, suspended: Suspension | None = None) -> None:
         """Every process has its memory and goes on. suspended: go back to it where that cannot be. Raises NvcError."""
         await self._agent.pause(tenant, paused=False)
-        async with Checkpointer() as calls:
+        async with Checkpointers() as calls:
             processes = _Tenant(self._agent, tenant, calls)
             size = sum(suspended.memory if suspended is not None else self._charged(tenant))
             try:
@@ -249,7 +251,7 @@ class _NoRoom(ContainerError):
 class _Tenant:
     """A tenant's processes during a change. Raises ContainerError, AgentError."""
 
-    def __init__(self, agent: Agent, tenant: Tenant, calls: Checkpointer) -> None:
+    def __init__(self, agent: Agent, tenant: Tenant, calls: Checkpointers) -> None:
         self._agent, self._tenant, self._calls = agent, tenant, calls
         self._restored: list[int] = []
 
@@ -257,7 +259,7 @@ class _Tenant:
         """All of them; how many there are."""
         done: set[int] = set()
         for _ in range(_ROUNDS):
-            states = {pid: state for pid, state in (await self._states()).items() if pid not in done}
+            states = {pid: state for pid, state in (await self.states()).items() if pid not in done}
             if not states:
                 if not done:
                     raise ContainerError(
@@ -275,7 +277,7 @@ class _Tenant:
         )
 
     async def restore(self, size: int) -> None:
-        for pid, state in (await self._states()).items():
+        for pid, state in (await self.states()).items():
             if state == FAILED:
                 raise ContainerError(
                     f"{self._name(pid)}: CUDA cannot bring its memory back", hint="end the container; see dmesg"
@@ -291,11 +293,11 @@ class _Tenant:
                 await self._calls.checkpoint(pid, size)
 
     async def unlock(self) -> None:
-        for pid, state in (await self._states()).items():
+        for pid, state in (await self.states()).items():
             if state == LOCKED:
                 await self._act(pid, self._calls.unlock(pid), "it stays locked")
 
-    async def _states(self) -> dict[int, int]:
+    async def states(self) -> dict[int, int]:
         """Pid -> state, of processes that use CUDA. Raises ContainerError for one that holds memory without."""
         found: dict[int, int] = {}
         for pid, memory in self._pids():

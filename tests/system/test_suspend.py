@@ -6,7 +6,8 @@ import select
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -227,3 +228,46 @@ def test_a_process_that_ends_while_it_is_suspended_leaves_nothing(machine: Path)
         assert stays.ask("free") == "0"
 
     in_bed(machine, act)
+
+
+def test_the_calls_are_made_with_the_rights_of_the_suspended_process(machine: Path) -> None:
+    """Its user and groups and its cgroup: whatever libcuda is made to open, the process could have opened."""
+
+    def act(bed: Bed) -> None:
+        tenant = bed.agent.tenant(memory=20 * GIB)
+        setpriv = ["/usr/bin/setpriv", "--regid", "12346", "--groups", "12347"]
+        command = tenant.wrap([*setpriv, str(build() / "cuda_burn"), "20", "4000000000"])
+        bed.programs.append(Spoken(command, environment(bed.gpu), seconds=30))
+        assert bed.programs[0].line() == "started=1"
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(bed.call, "suspend", tenant, timeout=2.0)
+            assert leftovers.until(lambda: bool(helpers()), seconds=10)
+            (helper,) = helpers()
+            assert leftovers.until(lambda: "12346" in field(helper, "Gid"), seconds=10)
+            assert leftovers.until(lambda: int(field(helper, "CapEff")[0], 16) == 1 << 19, seconds=10)
+            program = Path(f"/proc/{bed.programs[0].process.pid}")
+            assert [field(helper, name) for name in ("Uid", "Gid", "Groups")] == [["0"] * 4, ["12346"] * 4, ["12347"]]
+            assert leftovers.until(
+                lambda: (helper / "cgroup").read_text() == (program / "cgroup").read_text(), seconds=10
+            )
+            with pytest.raises(ContainerError, match=r"its work does not end: .*NOT_READY"):
+                asked.result(60)
+        assert leftovers.until(lambda: not helpers(), seconds=10)
+        assert bed.status(tenant)["suspended"] == []
+
+    in_bed(machine, act)
+
+
+def helpers() -> list[Path]:
+    """The processes that make CUDA's calls."""
+    found = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if b"nvc.agent.checkpointer" in (directory / "cmdline").read_bytes():
+                found.append(directory)
+    return found
+
+
+def field(process: Path, name: str) -> list[str]:
+    lines = (process / "status").read_text().splitlines()
+    return next(line.split()[1:] for line in lines if line.startswith(f"{name}:"))
