@@ -14,7 +14,7 @@ import click
 from nvc.base.errors import UsageError
 from nvc.engines import removal
 from nvc.engines.config import HOOK, RUNTIME, EngineConfig
-from nvc.engines.files import Files, backup_path, write
+from nvc.engines.files import Files, backup_path, located, write
 from nvc.engines.table import ENGINES, Engine, places
 
 if TYPE_CHECKING:
@@ -46,7 +46,10 @@ def runtime() -> None:
 )
 @click.option("--remove", is_flag=True, help="Take out what this command put in.")
 @click.option(
-    "--all", "every", is_flag=True, help="With --remove: every entry that starts a program of ours, by any name."
+    "--all",
+    "every",
+    is_flag=True,
+    help="With --remove: every entry that starts a program beside this one, by any name.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would change, and write nothing.")
 @click.option("--full", is_flag=True, help="Show whole new files in place of the differences.")
@@ -121,6 +124,7 @@ def configure(
         # In a user namespace nobody may enter the container from outside; see docs/user/hook.md.
         stage="createContainer" if os.geteuid() else "prestart",
         remove=remove,
+        resolve=located,
     )
     check(engine, row, engine_config)
     files = Files()

@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING, Protocol
 from nvc.base.record import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-#: Base names of the programs: every entry that starts one of them is ours, whether written by nvc-py or by hand.
+#: Base names of the programs: an entry that starts one of them is ours, whether written by nvc-py or by hand.
 RUNTIME = "nvc-runtime"
 HOOK = "nvc-hook"
 #: NVIDIA's names of the same programs, which are installed too. In another directory they are another's.
 RUNTIME_NAMES = ("nvidia-container-runtime", "nvidia-container-runtime.cdi", "nvidia-container-runtime.legacy")
 HOOK_NAMES = ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
+
+
+def as_written(program: str) -> str:
+    """The file that an engine starts, as far as its name says it; without a directory: where packages put programs."""
+    return program if "/" in program else f"/usr/bin/{program}"
 
 
 class EngineConfig(Record):
@@ -23,8 +28,9 @@ class EngineConfig(Record):
     name, path: of the runtime. hook: path of the OCI hook. default: make it the engine's default runtime. cdi: switch
     the engine's own CDI support on. hooks: use the OCI hook in place of a runtime. main_file: the engine's main file.
     drop_in: the file beside it that takes the edits, "" for the main file. hooks_dir: where the hook's JSON goes.
-    stage: OCI stage of the hook. remove: take the entries out. every: entries with NVIDIA's names of our programs are
-    ours too. effective: the settings as the engine itself prints them, "" to go by its files.
+    stage: OCI stage of the hook. remove: take the entries out. every: the programs beside path and hook go, so entries
+    that start one of them, by whatever name, are ours, and no other. resolve: the file that an engine starts for a
+    program's name. effective: the settings as the engine itself prints them, "" to go by its files.
     """
 
     name: str = "nvidia"
@@ -39,6 +45,7 @@ class EngineConfig(Record):
     stage: str = "prestart"
     remove: bool = False
     every: bool = False
+    resolve: Callable[[str], str] = as_written
     effective: str = ""
 
 

@@ -236,7 +236,7 @@ def _take(
             owned,
             ways,
             also=also,
-            ours_left=lambda left: bool(_ours(_File(file.path, left, number), config)),
+            ours_left=lambda left: _any_ours(_File(file.path, left, number), config.replace(every=False)),
         )
     )
 

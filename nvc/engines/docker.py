@@ -45,7 +45,7 @@ def plan(config: EngineConfig, sources: Sources) -> Plan:
             path,
             owned,
             [lambda before, way=way: changes(before, way) for way in steps.variants(_as_found(tree, config))],  # type: ignore[misc]
-            ours_left=lambda left: _any_ours(left, config),
+            ours_left=lambda left: _any_ours(left, config.replace(every=False)),
         )
     )
     return Plan(edits, (path,), notes, "systemctl restart docker")

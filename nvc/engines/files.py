@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from nvc.base import directories
 from nvc.base.errors import InputError, NvcError, PrivilegeError, reason
+from nvc.engines.config import as_written
 
 if TYPE_CHECKING:
     from nvc.engines.config import FileEdit
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 #: Bytes; far above the size of any engine's file.
 LIMIT = 4 << 20
 BACKUP = ".nvc-backup"
+#: The PATH of systemd's units (systemd.exec(5)), in which an engine finds a program without a directory.
+_SEARCHED = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _MODE = 0o644
 
 
@@ -61,6 +64,14 @@ class Files:
 
     def listing(self, pattern: str) -> list[str]:
         return sorted(name for name in glob.glob(pattern, include_hidden=True) if os.path.isfile(name))
+
+
+def located(program: str) -> str:
+    """The file that an engine starts for a program's name, links followed."""
+    if "\0" in program:
+        return program
+    places = [program] if "/" in program else [f"{directory}/{program}" for directory in _SEARCHED]
+    return os.path.realpath(next((place for place in places if os.access(place, os.X_OK)), as_written(program)))
 
 
 def backup_path(path: str) -> str:

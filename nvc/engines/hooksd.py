@@ -10,7 +10,7 @@ from nvc.engines.changes import Change, Tree, get
 from nvc.engines.config import HOOK, HOOK_NAMES, EngineConfig, FileEdit, Sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
 FILE = "nvc.json"
 #: The directory that both engines read by default (containers/common pkg/config: DefaultHooksDirs).
@@ -56,11 +56,15 @@ def put(config: EngineConfig, sources: Sources) -> Iterator[FileEdit]:
     yield from steps.put(sources, steps.JSON, path(config), changes(tree, config), ours=bool(tree))
 
 
-def take(config: EngineConfig, sources: Sources) -> Iterator[FileEdit]:
-    """Remove the hook's file, if it is ours; with ``config.every`` each file that starts our hook."""
+def take(config: EngineConfig, sources: Sources, directories: Sequence[str]) -> Iterator[FileEdit]:
+    """Remove the hook's file, if it is ours; with ``config.every`` each file that starts our hook.
+
+    directories: what the engine's settings name beside the built-in one.
+    """
     files = [path(config)]
     if config.every:
-        others = (sources.listing(f"{directory}/*.json") for directory in (config.hooks_dir, BUILT_IN))
+        places = dict.fromkeys((config.hooks_dir, BUILT_IN, *directories))
+        others = (sources.listing(f"{directory}/*.json") for directory in places)
         files = list(dict.fromkeys([*files, *(name for names in others for name in names)]))
     for name in files:
         text = sources.read(name)
@@ -74,9 +78,9 @@ def twice(config: EngineConfig, sources: Sources, directories: list[str]) -> tup
     return tuple(f"{name} starts another NVIDIA hook for the same containers: remove it" for name in found)
 
 
-def others(config: EngineConfig, sources: Sources) -> bool:
-    """Whether the directory has hooks that are not ours."""
-    return any(name != path(config) for name in sources.listing(f"{config.hooks_dir}/*.json"))
+def others(config: EngineConfig, sources: Sources, gone: Collection[str]) -> bool:
+    """Whether the directory has hooks beside those that go."""
+    return any(name not in gone for name in sources.listing(f"{config.hooks_dir}/*.json"))
 
 
 def _tree(text: str, name: str, config: EngineConfig) -> Tree:
@@ -94,9 +98,4 @@ def _read(config: EngineConfig, sources: Sources) -> Tree:
 
 
 def _ours(tree: Tree, config: EngineConfig) -> bool:
-    program = get(tree, ("hook", "path"))
-    if not isinstance(program, str):
-        return False
-    directory, _, name = program.rpartition("/")
-    other = config.every and name in HOOK_NAMES and directory == config.hook.rpartition("/")[0]
-    return program == config.hook or name == HOOK or other
+    return steps.is_program(get(tree, ("hook", "path")), config.hook, (HOOK, *HOOK_NAMES), config)

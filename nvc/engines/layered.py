@@ -121,19 +121,26 @@ def _remove(
         if has(tree, place) and not steps.is_ours(program, config):
             continue
         owned.append(place)
-        if get(tree, layout.default) == name:
+        # Where the programs go, a default may name a runtime that another file gives another program.
+        if get(tree, layout.default) == name and not (config.every and any(has(layer, place) for layer in layers)):
             owned.append(layout.default)
         found = found.replace(path=program) if isinstance(program, str) else found
-    hook = tuple(hooksd.take(config, sources))
+    default = get(tree, layout.default)
+    if isinstance(default, str) and "/" in default and steps.is_ours(default, config):
+        owned.append(layout.default)
+    hook = tuple(
+        hooksd.take(config, sources, [one for layer in (*layers, tree) for one in _strings(get(layer, layout.hooks))])
+    )
     read_on = False
-    if hook and config.hooks_dir in _strings(get(tree, layout.hooks)):
-        if hooksd.others(config, sources):
+    gone = {edit.path for edit in hook}
+    if config.hooks_dir in {path.rpartition("/")[0] for path in gone} & {*_strings(get(tree, layout.hooks))}:
+        if hooksd.others(config, sources, gone):
             read_on = True
             notes += (f"{config.hooks_dir} has other hooks, so the engine goes on reading it",)
         else:
             left = [name for name in _strings(get(tree, layout.hooks)) if name != config.hooks_dir]
-            gone = left == _effective(layout, layers)  # the list repeats the default
-            also.append(Change(layout.hooks) if gone else Change(layout.hooks, left))
+            repeated = left == _effective(layout, layers)  # the default
+            also.append(Change(layout.hooks) if repeated else Change(layout.hooks, left))
     ways: list[steps.Changes] = [
         lambda before, way=way: changes(layout, layers, before, way)  # type: ignore[misc]
         for way in steps.variants(found)
@@ -148,7 +155,7 @@ def _remove(
         ways,
         header=edit.HEADER,
         also=also,
-        ours_left=lambda left: _any_ours(layout, left, config),
+        ours_left=lambda left: _any_ours(layout, left, config.replace(every=False)),
     )
     return (*hook, *edits), notes
 

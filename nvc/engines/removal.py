@@ -6,15 +6,18 @@ name of the same program. So the entries of ours are taken out of what is restor
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING
 
-from nvc.engines.config import RUNTIME, RUNTIME_NAMES, EngineConfig, FileEdit, Plan, Sources
+from nvc.engines.config import EngineConfig, FileEdit, Plan, Sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 #: More than an engine's files have entries. A plan that takes nothing out would go on for ever.
 _ROUNDS = 64
+#: A runtime's name that no file has.
+_NOBODY = "\n"
 
 
 class Pending:
@@ -56,23 +59,29 @@ def plan(
 
     pending = Pending(sources, before)
     made, edits, notes = _rounds(one, names, config, pending)
-    for path in _beside(config, pending):
-        _, more, said = _rounds(one, names, config.replace(drop_in=path), pending)
+    found = [*names(config, sources)]
+    for place in (beside := _beside(config, pending)):
+        there = config.replace(drop_in=place)
+        found += names(there, pending)
+        _, more, said = _rounds(one, names, there, pending)
         # Whatever has the edits, what is said of another program's entry there is said once.
         edits, notes = edits + more, tuple(dict.fromkeys((*notes, *said)))
-        made = made.replace(looked_at=(*made.looked_at, path or config.main_file))
-    return made.replace(edits=tuple(_joined(edits)), notes=notes)
+    # A default may stand in another file than its runtime.
+    for place, name in product(beside, found):
+        for edit in one(config.replace(drop_in=place, name=name), pending).edits:
+            pending.put(edit.path, edit.after)
+            edits.append(edit)
+    looked = (*made.looked_at, *(place or config.main_file for place in beside))
+    return made.replace(edits=tuple(_joined(edits)), notes=notes, looked_at=looked)
 
 
 def _beside(config: EngineConfig, sources: Pending) -> list[str]:
-    """Of the files that an engine with drop-ins reads beside the one that takes our edits, those that name a program of
-    ours, as values of ``EngineConfig.drop_in``: "" for the main file."""
+    """The files that an engine with drop-ins reads beside the one that takes our edits, as values of
+    ``EngineConfig.drop_in``: "" for the main file."""
     if not config.drop_in:
         return []
-    files = {path: path for path in sources.listing(f"{config.drop_in.rpartition('/')[0]}/*")} | {config.main_file: ""}
-    files.pop(config.drop_in, None)
-    texts = {place: sources.read(path) or "" for path, place in files.items()}
-    return [place for place, text in texts.items() if any(name in text for name in (RUNTIME, *RUNTIME_NAMES))]
+    paths = [path for path in sources.listing(f"{config.drop_in.rpartition('/')[0]}/*") if path != config.drop_in]
+    return ["" if path == config.main_file else path for path in dict.fromkeys((*paths, config.main_file))]
 
 
 def _rounds(
@@ -84,7 +93,8 @@ def _rounds(
     """The engine's plan again and again, until no name is left: the last one, every edit, and every note."""
     edits: list[FileEdit] = []
     notes: dict[str, None] = {}
-    first = made = one(config, pending)
+    left = names(config, pending)
+    first = made = one(config.replace(name=left[0] if left else _NOBODY), pending)
     for _ in range(_ROUNDS):
         notes |= dict.fromkeys(made.notes)
         for edit in made.edits:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     Changes = Callable[[Tree], Sequence[Change]]
 
-#: Where an engine finds a program without a directory.
-_SEARCHED = ("/usr/bin", "/usr/local/bin")
 JSON: Form = jsontext
 TOML: Form = tomltext
 
@@ -78,13 +76,19 @@ def variants(config: EngineConfig) -> list[EngineConfig]:
 
 
 def is_ours(path: object, config: EngineConfig) -> bool:
-    """Whether a runtime's program is nvc-runtime; with ``config.every`` also NVIDIA's names beside it or in PATH."""
+    """Whether a runtime's program is ours: nvc-runtime of any directory, or with ``config.every`` one of this
+    installation, by any of its names."""
+    return is_program(path, config.path, (RUNTIME, *RUNTIME_NAMES), config)
+
+
+def is_program(path: object, own: str, names: Sequence[str], config: EngineConfig) -> bool:
+    """own: the program as it is installed. names: those that stand for it in its directory, its own the first."""
     if not isinstance(path, str):
         return False
-    directory, _, name = path.rpartition("/")
-    own = config.path.rpartition("/")[0]
-    beside = directory == own or (not directory and own in _SEARCHED)
-    return path == config.path or name == RUNTIME or (config.every and name in RUNTIME_NAMES and beside)
+    if not config.every:
+        return path == own or path.rpartition("/")[2] == names[0]
+    directory = own.rpartition("/")[0]
+    return config.resolve(path) in {config.resolve(one) for one in (own, *(f"{directory}/{name}" for name in names))}
 
 
 def template(layers: Sequence[Tree], runtimes: Path, default: Path, config: EngineConfig) -> Tree:

@@ -156,6 +156,35 @@ def test_removal_takes_it_out_of_the_engines(machine: Machine, deb: Path) -> Non
     assert {"debug": True} == json.loads(daemon.read_text())
 
 
+def test_removal_leaves_what_names_programs_of_another_directory(machine: Machine, deb: Path) -> None:
+    """Attack (B): what an installation below /usr/local or /opt had set up went with the package."""
+    install(machine, deb)
+    hook = "containerEdits:\n    hooks:\n        - hookName: createContainer\n          path: {}\n"
+    files = {
+        "etc/docker/daemon.json": '{"runtimes": {"nvidia": {"path": "/usr/local/bin/nvc-runtime"}}}\n',
+        "etc/containerd/config.toml": (
+            "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.nvidia.options]\n"
+            'BinaryName = "/opt/nvc/bin/nvc-runtime"\n'
+        ),
+        "etc/crio/crio.conf.d/99-nvidia.toml": (
+            '[crio.runtime]\ndefault_runtime = "nvidia"\n[crio.runtime.runtimes.nvidia]\n'
+            'runtime_path = "/opt/nvc/bin/nvc-runtime"\n'
+        ),
+        "etc/containers/oci/hooks.d/nvc.json": '{"version": "1.0.0", "hook": {"path": "/usr/local/bin/nvc-hook"}}',
+        "run/cdi/nvidia.yaml": hook.format("/usr/local/bin/nvc-cdi-hook"),
+        "etc/cdi/other.yaml": hook.format("/opt/usr/bin/nvidia-cdi-hook"),
+    }
+    for name, text in files.items():
+        (machine.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (machine.root / name).write_text(text)
+    (machine.root / "etc/slurm").mkdir(exist_ok=True)
+    (machine.root / "etc/slurm/oci.conf").write_text('RunTimeRun="nvc-runtime run"\n')
+    said = machine.run("dpkg", "-r", "nvc-py")
+
+    assert {name: (machine.root / name).read_text() for name in files} == files
+    assert "oci.conf starts nvc-runtime" in said
+
+
 def test_an_engine_file_with_mistakes_does_not_stop_the_removal(machine: Machine, deb: Path) -> None:
     install(machine, deb)
     daemon = machine.root / "etc/docker/daemon.json"

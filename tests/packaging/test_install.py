@@ -199,7 +199,17 @@ def test_uninstall_and_install_again(tmp_path: Path) -> None:
     assert f"{engines}/daemon.json" in done.stderr and "runtime configure" in done.stderr
     assert (root / "bin/nvc-py").exists()
 
-    (engines / "daemon.json").write_text("{}")
+    # A link to a file elsewhere, and CRI-O's drop-in of another ending, did not count.
+    (engines / "daemon.json").rename(tmp_path / "kept.json")
+    (engines / "daemon.json").symlink_to(tmp_path / "kept.json")
+    assert f"{engines}/daemon.json" in script("uninstall", str(root), ENGINES=str(engines)).stderr
+    (engines / "daemon.json").unlink()
+    (engines / "crio.conf.d").mkdir()
+    (engines / "crio.conf.d/99-nvidia").write_text(f'runtime_path = "{root}/bin/nvc-runtime"\n')
+    assert f"{engines}/crio.conf.d/99-nvidia" in script("uninstall", str(root), ENGINES=str(engines)).stderr
+    assert (root / "bin/nvc-py").exists()
+
+    (engines / "crio.conf.d/99-nvidia").unlink()
     done = script("uninstall", str(root), ENGINES=str(engines))
     assert (0, "") == (done.returncode, done.stderr)
     assert {"bin/other"} == files(root)

@@ -151,3 +151,152 @@ def test_a_working_directory_that_is_gone(tmp_path: Path, capfd: pytest.CaptureF
     finally:
         os.chdir(here)
     assert "d: the working directory does not exist" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_another_installations_entry_stays(name: str) -> None:
+    """Attack (B): ``nvc-runtime`` of /opt went with the package of /usr, and the engine's containers with it."""
+    base = EngineConfig(main_file=PATH, hooks_dir="/h")
+    other = base.replace(path="/opt/nvc/bin/nvc-runtime", hook="/opt/nvc/bin/nvc-hook", default=True)
+    memory = Memory()
+    memory.carry_out(ENGINES[name].plan(other, memory))
+    if ENGINES[name].hooks_dir:
+        memory.carry_out(ENGINES[name].plan(other.replace(hooks=True, default=False), memory))
+    start = dict(memory.texts)
+    memory.carry_out(ENGINES[name].plan(base.replace(name="ours"), memory))
+    memory.carry_out(removal.plan(ENGINES[name].plan, ENGINES[name].names, base, memory))
+
+    assert parsed(name, memory.texts.pop(PATH)) == parsed(name, start.pop(PATH))
+    assert memory.texts == start, "its hook"
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_an_entry_that_reaches_ours_by_another_path_goes(name: str) -> None:
+    """/bin is /usr/bin on most machines; a link of the administrator's own leads to our program, too."""
+
+    def resolve(path: str) -> str:
+        return {"/bin/nvc-runtime": "/usr/bin/nvc-runtime", "/opt/gpu": "/usr/bin/nvc-runtime"}.get(path, path)
+
+    base = EngineConfig(main_file=PATH, hooks_dir="/h", resolve=resolve)
+    memory = Memory()
+    for number, program in enumerate(("/bin/nvc-runtime", "/opt/gpu", "/opt/other/nvc-runtime")):
+        memory.carry_out(ENGINES[name].plan(base.replace(name=f"n{number}", path=program), memory))
+    memory.carry_out(removal.plan(ENGINES[name].plan, ENGINES[name].names, base, memory))
+
+    assert ENGINES[name].names(base, memory) == ["n2"]
+
+
+@pytest.mark.parametrize("name", ["podman", "crio"])
+@pytest.mark.parametrize("place", ["/e/main.conf", "/e/main.conf.d/50-mine.conf"])
+def test_a_default_in_another_file_goes_with_its_runtime(name: str, place: str) -> None:
+    """Attack: the engine did not start, or started no container: its default runtime was not there any more."""
+    section, key = {"podman": ("engine", "runtime"), "crio": ("crio.runtime", "default_runtime")}[name]
+    base = EngineConfig(main_file="/e/main.conf", drop_in="/e/main.conf.d/99-nvidia.conf", hooks_dir="/h")
+    memory = Memory(**{"/e/main.conf": "[other]\nkey = 1\n"})
+    memory.texts[place] = f'{memory.texts.get(place, "")}[{section}]\n{key} = "nvidia" # ours\nkept = 2\n'
+    memory.carry_out(ENGINES[name].plan(base, memory))
+    memory.carry_out(removal.plan(ENGINES[name].plan, ENGINES[name].names, base, memory))
+
+    assert key not in parsed(name, memory.texts[place]).get(section.split(".")[0], {}).get("runtime", {})
+    assert f'{key} = "nvidia"' not in memory.texts[place]
+    assert "kept = 2" in memory.texts[place]
+
+
+@pytest.mark.parametrize("name", ["podman", "crio"])
+def test_a_default_of_another_programs_runtime_stays(name: str) -> None:
+    """Attack: a drop-in of another program's has the runtime ``nvidia``, and the main file makes it the default."""
+    section, key, program = {
+        "podman": ("engine", "runtime", '[engine.runtimes]\nnvidia = ["/opt/nvidia-container-runtime"]\n'),
+        "crio": (
+            "crio.runtime",
+            "default_runtime",
+            '[crio.runtime.runtimes.nvidia]\nruntime_path = "/opt/nvidia-container-runtime"\n',
+        ),
+    }[name]
+    base = EngineConfig(main_file="/e/main.conf", drop_in="/e/main.conf.d/99-nvidia.conf", hooks_dir="/h")
+    memory = Memory(
+        **{
+            "/e/main.conf": f'# nvidia-container-runtime\n[{section}]\n{key} = "nvidia"\n',
+            "/e/main.conf.d/50-other.conf": program,
+        }
+    )
+    start = dict(memory.texts)
+    memory.carry_out(ENGINES[name].plan(base.replace(name="ours"), memory))
+    memory.carry_out(removal.plan(ENGINES[name].plan, ENGINES[name].names, base, memory))
+
+    assert memory.texts == start
+
+
+def test_containerds_default_of_another_programs_runtime_stays() -> None:
+    main = (
+        'version = 2\nimports = ["/e/conf.d/*.toml"]\n[plugins."io.containerd.grpc.v1.cri".containerd]\n'
+        'default_runtime_name = "nvidia"\n'
+    )
+    other = (
+        'version = 2\n[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia.options]\n'
+        'BinaryName = "/opt/nvidia-container-runtime"\n'
+    )
+    memory = Memory(**{PATH: main, "/e/conf.d/50.toml": other})
+    row = ENGINES["containerd"]
+    plan = removal.plan(row.plan, row.names, EngineConfig(main_file=PATH), memory)
+
+    assert plan.edits == ()
+
+
+def test_docker_keeps_a_default_that_is_given_on_its_command_line() -> None:
+    """``dockerd --add-runtime nvidia=/opt/...``: the file has the default only."""
+    memory = Memory(**{PATH: '{"default-runtime": "nvidia"}\n'})
+    row = ENGINES["docker"]
+
+    assert removal.plan(row.plan, row.names, EngineConfig(main_file=PATH), memory).edits == ()
+
+
+def test_podmans_default_that_is_our_path_goes() -> None:
+    """containers.conf(5): runtime may be a path."""
+    memory = Memory(**{PATH: '[engine]\nruntime = "/usr/bin/nvc-runtime"\nevents_logger = "file"\n'})
+    row = ENGINES["podman"]
+    memory.carry_out(removal.plan(row.plan, row.names, EngineConfig(main_file=PATH, hooks_dir="/h"), memory))
+
+    assert parsed("podman", memory.texts[PATH]) == {"engine": {"events_logger": "file"}}
+
+
+@pytest.mark.parametrize("name", ["podman", "crio"])
+def test_hooks_in_a_directory_of_the_administrators_go(name: str) -> None:
+    """Attack: hooks_dir has a third directory, and every container failed at the hook that is gone."""
+    section = {"podman": "engine", "crio": "crio.runtime"}[name]
+    hook = {"version": "1.0.0", "hook": {"path": "/usr/bin/nvc-hook"}, "when": {"always": True}, "stages": ["prestart"]}
+    other = {**hook, "hook": {"path": "/opt/nvc/bin/nvc-hook"}}
+    memory = Memory(**{PATH: f'[{section}]\nhooks_dir = ["/srv/hooks", "/h"]\n', "/srv/hooks/a.json": json.dumps(hook)})
+    memory.texts["/srv/hooks/b.json"] = json.dumps(other)
+    row = ENGINES[name]
+    memory.carry_out(removal.plan(row.plan, row.names, EngineConfig(main_file=PATH, hooks_dir="/h"), memory))
+
+    assert set(memory.texts) == {PATH, "/srv/hooks/b.json"}
+
+
+def test_the_command_knows_its_programs_by_every_path(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    for directory in (own, other):
+        directory.mkdir()
+        (directory / "nvc-runtime").touch(mode=0o755)
+    (own / "nvidia-container-runtime").touch(mode=0o755)
+    (tmp_path / "bin").symlink_to("own")
+    (tmp_path / "gpu").symlink_to("bin/nvc-runtime")
+    (tmp_path / "nvc-runtime").symlink_to("other/nvc-runtime")
+    paths = {
+        "plain": "own/nvc-runtime",
+        "linked": "bin/nvidia-container-runtime",
+        "dots": "other/../own//nvc-runtime",
+        "gpu": "gpu",
+        "other": "other/nvc-runtime",
+        "other's link": "nvc-runtime",
+    }
+    file = tmp_path / "daemon.json"
+    runtimes = {name: {"path": f"{tmp_path}/{path}"} for name, path in paths.items()}
+    odd = {"nul": {"path": f"{own}/nvc-runtime\0"}, "number": {"path": 3}}
+    file.write_text(json.dumps({"runtimes": {**runtimes, **odd}}))
+    words = ["--runtime=docker", f"--config={file}", f"--runtime-path={own}/nvc-runtime", "--remove", "--all"]
+
+    assert main(["runtime", "configure", *words], "nvc-py") == 0
+    assert set(json.loads(file.read_text())["runtimes"]) == {"other", "other's link", *odd}
+    capfd.readouterr()
