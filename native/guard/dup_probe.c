@@ -186,13 +186,19 @@ static uint32_t duplicate (const struct dup_probe *probe, const struct connectio
     return ioctl (to->client.control, NV_REQUEST (NV_ESC_RM_DUP_OBJECT, sizeof (head)), &head) == 0 ? head.status : DRIVER_FAILED;
 }
 
-bool probe_duplicate (struct dup_probe *probe, int file, uint32_t client, uint32_t handle, enum probe_client to,
-                      struct probe_piece *piece)
+enum probe_result probe_duplicate (struct dup_probe *probe, int file, uint32_t client, uint32_t handle, enum probe_client to,
+                                   struct probe_piece *piece)
 {
     const struct connection *connection = &probe->connections[to];
+    uint32_t status = share (file, client, handle, connection->client.client, 0);
 
+    if (status == NV_ERR_OBJECT_NOT_FOUND || status == NV_ERR_INVALID_OBJECT_HANDLE || status == NV_ERR_INVALID_CLIENT)
+        return PROBE_GONE;
     piece->handle = HANDLE_PIECES + (probe->pieces++ & (HANDLE_PIECES - 1));
-    return share (file, client, handle, connection->client.client, 0) == 0 && duplicate (probe, connection, piece, client, handle) == 0;
+    if (status == 0 && duplicate (probe, connection, piece, client, handle) == 0)
+        return PROBE_MADE;
+    piece->handle = 0;
+    return PROBE_NONE;
 }
 
 void probe_free (struct dup_probe *probe, const struct probe_piece *piece, enum probe_client from)
@@ -202,7 +208,8 @@ void probe_free (struct dup_probe *probe, const struct probe_piece *piece, enum 
                                .hObjectOld = piece->handle,
                                .status = DRIVER_FAILED };
 
-    (void) ioctl (probe->connections[from].client.control, NV_REQUEST (NV_ESC_RM_FREE, sizeof (head)), &head);
+    if (piece->handle != 0)
+        (void) ioctl (probe->connections[from].client.control, NV_REQUEST (NV_ESC_RM_FREE, sizeof (head)), &head);
 }
 
 bool probe_move (struct dup_probe *probe, const struct probe_piece *piece, enum probe_client to)

@@ -30,10 +30,12 @@ void probe_close (struct dup_probe *probe);
 /* -1: not one of the driver's. */
 int probe_gpu (const struct dup_probe *probe, const uint8_t uuid[16]);
 /* Makes a duplicate of a piece and gives it a handle. file: a descriptor of the open file of its client. From now on
- * no other client can duplicate it. false: it cannot be duplicated. */
-bool probe_duplicate (struct dup_probe *probe, int file, uint32_t client, uint32_t handle, enum probe_client to,
+ * no other client can duplicate it. GONE: the driver has no such object. NONE: it cannot be duplicated. */
+enum probe_result { PROBE_MADE, PROBE_NONE, PROBE_GONE };
+enum probe_result probe_duplicate (struct dup_probe *probe, int file, uint32_t client, uint32_t handle, enum probe_client to,
                       struct probe_piece *piece);
 bool probe_move (struct dup_probe *probe, const struct probe_piece *piece, enum probe_client to);
+/* One without a handle: nothing. */
 void probe_free (struct dup_probe *probe, const struct probe_piece *piece, enum probe_client from);
 /* Imports what a descriptor stands for into QUARANTINE_CLIENT. false: the driver does not. */
 bool probe_import (struct dup_probe *probe, const struct rm_source *source, int gpu, struct probe_piece *piece);

@@ -61,9 +61,10 @@ struct retained_piece *retained_duplicate (struct tenant *tenant, const struct r
     entry->piece = (struct probe_piece) { .bytes = piece->bytes,
                                            .gpu = probe_gpu (probe, tenant->limits.gpus[piece->gpu].uuid),
                                            .is_below_subdevice = piece->is_below_subdevice };
-    if (entry->piece.gpu >= 0 && probe_duplicate (probe, file, piece->client, piece->handle, to, &entry->piece))
+    /* Gone, though the ledger has it: another tenant that has the client's file has freed it, and nobody has looked who else holds it. What the guard
+     * cannot duplicate UVM cannot either. */
+    if (entry->piece.gpu >= 0 && probe_duplicate (probe, file, piece->client, piece->handle, to, &entry->piece) != PROBE_NONE)
         return entry;
-    /* What the guard cannot duplicate UVM cannot either. */
     free (entry);
     return NULL;
 }
@@ -170,8 +171,7 @@ static void free_all (struct tenant *tenant, struct retained_piece *entry, enum 
     while (entry != NULL) {
         struct retained_piece *next = entry->next;
 
-        if (entry->piece.handle != 0)
-            probe_free (tenant->guard->dup_probe, &entry->piece, from);
+        probe_free (tenant->guard->dup_probe, &entry->piece, from);
         free (entry);
         entry = next;
     }
@@ -260,7 +260,9 @@ void retained_examine_all (struct tenant *tenant, struct retained_piece *quarant
 
 void retained_settle (struct tenant *tenant, struct retained_piece *entry)
 {
-    if (entry->piece.bytes == 0 || !is_shared (tenant, entry))
+    if (entry->piece.handle == 0)
+        charge (tenant, entry);
+    else if (entry->piece.bytes == 0 || !is_shared (tenant, entry))
         free_all (tenant, entry, PROBE_CLIENT);
     else {
         quarantine (tenant, entry);
@@ -383,8 +385,7 @@ void retained_release (struct tenant *tenant)
     pthread_mutex_lock (&tenant->guard->probe_lock);
     while ((entry = tenant->retained.pieces) != NULL || (entry = tenant->retained.dormant) != NULL) {
         *(tenant->retained.pieces != NULL ? &tenant->retained.pieces : &tenant->retained.dormant) = entry->next;
-        if (entry->piece.handle != 0)
-            probe_free (tenant->guard->dup_probe, &entry->piece, QUARANTINE_CLIENT);
+        probe_free (tenant->guard->dup_probe, &entry->piece, QUARANTINE_CLIENT);
         free (entry);
     }
     pthread_mutex_unlock (&tenant->guard->probe_lock);

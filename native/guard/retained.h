@@ -54,7 +54,7 @@ void retained_examine_all (struct tenant *tenant, struct retained_piece *quarant
 bool retained_is_sampled (struct retained *retained, uint64_t bytes);
 /* Bytes of all of them; UINT64_MAX if one was exported, so that another holder is likely. */
 uint64_t retained_weight (const struct rm_piece *pieces, size_t count);
-/* A piece that is in PROBE_CLIENT alone, and was freed: without another holder it goes, otherwise it is charged. With guard->probe_lock. */
+/* A piece that is in PROBE_CLIENT alone, or gone, and was freed: without another holder it goes, otherwise it is charged. With guard->probe_lock. */
 void retained_settle (struct tenant *tenant, struct retained_piece *entry);
 struct retained_piece *retained_duplicate (struct tenant *tenant, const struct rm_piece *piece, int file, enum probe_client to);
 

@@ -81,12 +81,12 @@ void probe_close (struct dup_probe *probe)
 
 int probe_gpu (const struct dup_probe *probe, const uint8_t uuid[16]) { return memcmp (probe->uuid, uuid, 16) == 0 ? 0 : -1; }
 
-static bool share (int file, uint32_t client, uint32_t handle, uint32_t target, uint8_t action)
+static uint32_t share (int file, uint32_t client, uint32_t handle, uint32_t target, uint8_t action)
 {
     NVOS57_PARAMETERS head = { .hClient = client, .hObject = handle,
                                .sharePolicy = { .target = target, .accessMask = SHARE_DUP_OBJECT, .type = SHARE_TYPE_CLIENT, .action = action } };
 
-    return ioctl (file, NV_REQUEST (NV_ESC_RM_SHARE, sizeof (head)), &head) == 0 && head.status == 0;
+    return ioctl (file, NV_REQUEST (NV_ESC_RM_SHARE, sizeof (head)), &head) == 0 ? head.status : UINT32_MAX;
 }
 
 static bool duplicate (const struct dup_probe *probe, enum probe_client to, const struct probe_piece *piece, uint32_t client,
@@ -102,18 +102,26 @@ static bool duplicate (const struct dup_probe *probe, enum probe_client to, cons
            head.status == 0;
 }
 
-bool probe_duplicate (struct dup_probe *probe, int file, uint32_t client, uint32_t handle, enum probe_client to,
-                      struct probe_piece *piece)
+enum probe_result probe_duplicate (struct dup_probe *probe, int file, uint32_t client, uint32_t handle, enum probe_client to,
+                                   struct probe_piece *piece)
 {
+    uint32_t status = share (file, client, handle, probe->connections[to].client, 0);
+
+    if (status == NV_ERR_OBJECT_NOT_FOUND || status == NV_ERR_INVALID_CLIENT)
+        return PROBE_GONE;
     piece->handle = FIRST_PIECE + probe->pieces++;
-    return share (file, client, handle, probe->connections[to].client, 0) && duplicate (probe, to, piece, client, handle);
+    if (status == 0 && duplicate (probe, to, piece, client, handle))
+        return PROBE_MADE;
+    piece->handle = 0;
+    return PROBE_NONE;
 }
 
 void probe_free (struct dup_probe *probe, const struct probe_piece *piece, enum probe_client from)
 {
     NVOS00_PARAMETERS head = { .hRoot = probe->connections[from].client, .hObjectOld = piece->handle };
 
-    ioctl (probe->connections[from].control, NV_REQUEST (NV_ESC_RM_FREE, sizeof (head)), &head);
+    if (piece->handle != 0)
+        ioctl (probe->connections[from].control, NV_REQUEST (NV_ESC_RM_FREE, sizeof (head)), &head);
 }
 
 bool probe_move (struct dup_probe *probe, const struct probe_piece *piece, enum probe_client to)
@@ -121,7 +129,7 @@ bool probe_move (struct dup_probe *probe, const struct probe_piece *piece, enum 
     enum probe_client from = to == PROBE_CLIENT ? QUARANTINE_CLIENT : PROBE_CLIENT;
     uint32_t client = probe->connections[from].client;
 
-    if (!share (probe->connections[from].control, client, piece->handle, probe->connections[to].client, 0) ||
+    if (share (probe->connections[from].control, client, piece->handle, probe->connections[to].client, 0) != 0 ||
         !duplicate (probe, to, piece, client, piece->handle))
         return false;
     probe_free (probe, piece, from);
@@ -179,7 +187,7 @@ bool probe_is_same (const struct dup_probe *probe, const struct probe_piece *pie
 bool probe_take (struct dup_probe *probe, int file, uint32_t client, uint32_t handle, int gpu, struct probe_piece *piece)
 {
     *piece = (struct probe_piece) { .gpu = gpu, .handle = FIRST_PIECE + probe->pieces++ };
-    return (file < 0 || share (file, client, handle, probe->connections[QUARANTINE_CLIENT].client, SHARE_COMPOSE)) &&
+    return (file < 0 || share (file, client, handle, probe->connections[QUARANTINE_CLIENT].client, SHARE_COMPOSE) == 0) &&
            duplicate (probe, QUARANTINE_CLIENT, piece, client, handle);
 }
 

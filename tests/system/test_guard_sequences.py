@@ -35,7 +35,13 @@ COUNT = int(os.environ.get("NVC_PLAYED_SEQUENCES", "200"))
 SEED = int(os.environ.get("NVC_SEQUENCES_SEED", "1"))
 LIMIT = 1 << 30
 NEIGHBOUR = 1
-BETWEEN_TENANTS = {"m3-confederate", "n17-heir-of-a-foreign-duplicate", "n26-import-from-another-tenant"}
+BETWEEN_TENANTS = {
+    "m3-confederate",
+    "n17-heir-of-a-foreign-duplicate",
+    "n24-freed-by-another-tenant",
+    "n26-import-from-another-tenant",
+    "n36-lost-foreign-piece",
+}
 
 
 class Play:
