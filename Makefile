@@ -21,7 +21,7 @@ KUBERNETES ?= $(HOME)/.cache/nvc-py/kubernetes
 KUBERNETES_VERSION ?= 1.36.3
 comma := ,
 
-.PHONY: all help demo test test-engines check fmt build install uninstall bench bench-scale clean bootstrap bootstrap-venv bootstrap-runtimes native test-gpu test-sanitize soak fuzz soak-sequences wheel deb image man test-kubernetes
+.PHONY: all help demo test test-engines check fmt build install uninstall bench bench-gpu bench-scale clean bootstrap bootstrap-venv bootstrap-runtimes native test-gpu test-sanitize soak fuzz soak-sequences wheel deb image man test-kubernetes
 
 all: build
 
@@ -130,6 +130,11 @@ man: bootstrap
 ## bench          measure; prints ratios of one run as a table
 bench: bootstrap-runtimes native
 	@$(VENV)/python -m tools.bench $(BENCH_FLAGS)
+
+## bench-gpu      services beside neighbours on this machine's GPU, in each way of sharing, as a page with a plot (as root; 25 minutes).
+##                NVC_BENCH_SECONDS=, NVC_BENCH_WINDOW=, NVC_BENCH_ROWS= as in tests/gpu/bench/test_services.py
+bench-gpu: bootstrap native
+	NVC_GPU_PARTS=services NVC_MUST_RUN=root,system,gpu $(VENV)/pytest -s tests/gpu/bench
 
 ## bench-scale    measure an agent with hundreds of containers against its goals, on the simulated driver; some 10 minutes, as root
 bench-scale: bootstrap native

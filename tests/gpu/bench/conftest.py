@@ -1,7 +1,7 @@
 """How a GPU's time is shared, measured: services beside neighbours. Fixtures are those of tests/gpu/enforce.
 
-Only what NVC_GPU_PARTS names is run here (``latency-experiments``): benches take minutes of a GPU. NVC_GPU_TABLES is as
-there.
+Only what NVC_GPU_PARTS names is run here (``latency-experiments``, ``services``): benches take minutes of a GPU.
+NVC_GPU_TABLES is as there.
 """
 
 from __future__ import annotations
