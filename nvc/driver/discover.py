@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nvc.base.errors import DetectionError
+from nvc.base.record import Record
 from nvc.driver import binaries, drm, graphics, nvcaps
 from nvc.driver.gpus import find_gpus
 from nvc.driver.libraries import Chooser, host_arch, rows
@@ -12,7 +13,7 @@ from nvc.driver.search import INDISPENSABLE, entries
 from nvc.driver.served import served_nodes
 from nvc.driver.tables import MORE_BINARIES, MORE_LIBRARIES, NODES
 from nvc.formats import ldcache
-from nvc.model import WSL, DriverInfo, DriverOptions, Inventory
+from nvc.model import WSL, DriverEndpoint, DriverFile, DriverInfo, DriverOptions, Inventory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from nvc.driver.facts import NvmlGpu, NvmlSystem
     from nvc.driver.tables import HostArch
-    from nvc.model import DriverFile, Host
+    from nvc.model import Host
 
 
 def watched(version: str, options: DriverOptions, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -38,17 +39,23 @@ def watched(version: str, options: DriverOptions, environ: Mapping[str, str]) ->
     )
 
 
-def discover(
-    host: Host, options: DriverOptions, system: NvmlSystem, gpus: Sequence[NvmlGpu], environ: Mapping[str, str]
-) -> Inventory:
-    """Look for every row of the tables. Raises DetectionError; what is optional and missing becomes a warning."""
-    version = checked_version(system.driver_version)
-    where = platform(host)
-    if where:
-        from nvc.driver import tegra, wsl
+class Installed(Record):
+    """The driver's files. warnings: about what is optional and missing."""
 
-        special = wsl.discover if where == WSL else tegra.discover
-        return special(host, options, system, gpus, environ)
+    libraries: tuple[DriverFile, ...]
+    libraries32: tuple[DriverFile, ...]
+    binaries: tuple[DriverFile, ...]
+    ipcs: tuple[DriverEndpoint, ...]
+    firmwares: tuple[DriverFile, ...]
+    more: tuple[DriverFile, ...]
+    warnings: tuple[str, ...]
+
+
+def files(host: Host, options: DriverOptions, version: str, environ: Mapping[str, str]) -> Installed:
+    """Look for the files of a driver's version, which needs nothing else of NVML's. Not for WSL and Tegra.
+
+    Raises DetectionError.
+    """
     libraries, libraries32, others, warnings = _libraries(host, options, version)
     # A new file there without a new loader cache is not noticed: a driver's installation makes one.
     search = (*binaries.directories(environ), *binaries.beside(libraries, INDISPENSABLE))
@@ -58,6 +65,39 @@ def discover(
     warnings += more
     firmwares, more = binaries.find_firmware(host.root, version, options)
     warnings += more
+    return Installed(
+        libraries,
+        libraries32,
+        tuple(programs),
+        tuple(ipcs),
+        tuple(firmwares),
+        _more(host, options, version, libraries, others, search),
+        tuple(warnings),
+    )
+
+
+def discover(
+    host: Host,
+    options: DriverOptions,
+    system: NvmlSystem,
+    gpus: Sequence[NvmlGpu],
+    environ: Mapping[str, str],
+    installed: Installed | None = None,
+) -> Inventory:
+    """Look for every row of the tables. Raises DetectionError; what is optional and missing becomes a warning.
+
+    installed: the files of this version, where ``files`` found them already.
+    """
+    version = checked_version(system.driver_version)
+    where = platform(host)
+    if where:
+        from nvc.driver import tegra, wsl
+
+        special = wsl.discover if where == WSL else tegra.discover
+        return special(host, options, system, gpus, environ)
+    if installed is None:
+        installed = files(host, options, version, environ)
+    warnings = list(installed.warnings)
     majors = read_majors(host.system)
     nodes, more = find_nodes(host.nodes, majors, options, served_nodes(host))
     warnings += more
@@ -68,13 +108,13 @@ def discover(
     driver = DriverInfo(
         version,
         cuda_text(system.cuda_version),
-        libraries,
-        libraries32,
-        tuple(programs),
-        tuple(ipcs),
-        tuple(firmwares),
+        installed.libraries,
+        installed.libraries32,
+        installed.binaries,
+        installed.ipcs,
+        installed.firmwares,
         tuple(nodes),
-        more=_more(host, options, version, libraries, others, search),
+        more=installed.more,
     )
     return Inventory(driver, tuple(found), caps.style, config, monitor, tuple(warnings))
 
@@ -102,8 +142,8 @@ def _libraries(
 ) -> tuple[tuple[DriverFile, ...], tuple[DriverFile, ...], tuple[DriverFile, ...], list[str]]:
     """libnvidia-container's libraries, the 32-bit ones, those of MORE_LIBRARIES, and warnings."""
     arch = host_arch()
-    known, warnings = entries(host, arch.cache)
     wanted = rows(glvnd=not options.no_glvnd)
+    known, warnings = entries(host, arch.cache, (*wanted, *MORE_LIBRARIES))
     native = Chooser(host.root, version, wanted, kind="library")
     libraries = native.choose(known, arch.cache, arch.elf)
     if not any(file.path.rpartition("/")[2].startswith(INDISPENSABLE) for file in libraries):

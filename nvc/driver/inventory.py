@@ -13,9 +13,9 @@ import os
 import stat
 
 from nvc.base import directories
-from nvc.base.errors import reason
+from nvc.base.errors import NvcError, reason
 from nvc.driver.facts import NvmlGpu, NvmlSystem
-from nvc.driver.locate import host_path
+from nvc.driver.locate import host_path, read_text
 from nvc.driver.machinekey import identities, machine_key, view_key, watched_identities
 from nvc.driver.places import cap_node
 from nvc.model import Inventory
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from nvc.base.log import Log
+    from nvc.driver.discover import Installed
     from nvc.model import DriverOptions, Host
 
     Facts = tuple[NvmlSystem, tuple[NvmlGpu, ...]]
@@ -91,6 +92,7 @@ def load(
     that cannot be read or written is a line in the log.
     """
     environ = os.environ if environ is None else environ
+    _ahead.clear()
     # The key is computed first: a change during the query makes the next load a miss.
     machine = machine_key(host) if cache is not None else None
     if cache is None or machine is None:
@@ -135,6 +137,41 @@ def _hit(
     return None
 
 
+def look_ahead(host: Host, options: DriverOptions, environ: Mapping[str, str] | None = None) -> None:
+    """Look for the files of the version that the kernel module has, while NVML is initialised.
+
+    ``load`` takes them where NVML names the same version, and looks itself where this failed.
+    """
+    from nvc.driver.places import DRIVER, platform
+    from nvc.formats.procfs import nvrm_version
+
+    environ = os.environ if environ is None else environ
+    try:
+        version = nvrm_version(read_text(host_path(host.nodes, f"{DRIVER}/version")))
+        if version and not platform(host):
+            _ahead[:] = [(_subject(host, options, version, environ), *_look(host, options, version, environ))]
+    except (OSError, NvcError):
+        _ahead.clear()
+
+
+#: What ``look_ahead`` found: of what, the identities of what it looked at, the files.
+_ahead: list[tuple[tuple[Any, ...], dict[str, str], Installed]] = []
+
+
+def _subject(host: Host, options: DriverOptions, version: str, environ: Mapping[str, str]) -> tuple[Any, ...]:
+    return host, options, version, *(environ.get(name) for name in ("PATH", "CUDA_MPS_PIPE_DIRECTORY"))
+
+
+def _look(
+    host: Host, options: DriverOptions, version: str, environ: Mapping[str, str]
+) -> tuple[dict[str, str], Installed]:
+    from nvc.driver.discover import files, watched
+
+    # The identities first: a change meanwhile makes the next load a miss.
+    watch = watched_identities(host, watched(version, options, environ))
+    return watch, files(host, options, version, environ)
+
+
 def _discover(
     host: Host, options: DriverOptions, facts: Facts, environ: Mapping[str, str]
 ) -> tuple[Inventory, dict[str, str]]:
@@ -142,8 +179,14 @@ def _discover(
     from nvc.driver.discover import checked_version, discover, watched
 
     system, gpus = facts
-    watch = watched_identities(host, watched(checked_version(system.driver_version), options, environ))
-    inventory = discover(host, options, system, gpus, environ)
+    version = checked_version(system.driver_version)
+    ahead = _ahead.pop() if _ahead else None
+    if ahead is not None and ahead[0] == _subject(host, options, version, environ):
+        watch, installed = ahead[1:]
+        inventory = discover(host, options, system, gpus, environ, installed)
+    else:
+        watch = watched_identities(host, watched(version, options, environ))
+        inventory = discover(host, options, system, gpus, environ)
     driver = inventory.driver
     files = (*driver.libraries, *driver.libraries32, *driver.binaries, *driver.firmwares, *driver.more)
     watch.update(identities(host.root, (file.path for file in files)))

@@ -58,6 +58,7 @@ class Chooser:
         for row in wanted:
             self._by_name.setdefault(row.name, []).append(row)
         self._chosen: dict[str, str] = {}
+        self._links: dict[str, str] = {}
         self.skipped: list[str] = []
         self.missing: list[str] = []
 
@@ -84,7 +85,7 @@ class Chooser:
 
     def _consider(self, entry: ldcache.CacheEntry, candidates: list[Library], machine: str) -> None:
         try:
-            path = resolve(self._root, entry.path)
+            path = resolve(self._root, entry.path, self._links)
         except OSError as error:
             self._skip(entry.path, f"stale entry of the loader cache: {reason(error)}")
             return

@@ -14,8 +14,9 @@ from nvc.formats.ldcache import TYPE_ELF, CacheEntry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
+    from nvc.driver.tables import Library
     from nvc.model import Host
 
 #: The library without which no program in a container finds a GPU.
@@ -38,17 +39,18 @@ def directories(host: Host) -> tuple[str, ...]:
     return tuple(directory.format(machine=os.uname().machine) for directory in _DIRECTORIES)
 
 
-def entries(host: Host, arch: int) -> tuple[tuple[CacheEntry, ...], list[str]]:
+def entries(host: Host, arch: int, rows: Iterable[Library]) -> tuple[tuple[CacheEntry, ...], list[str]]:
     """What the loader cache has, or what the directories have where it is missing or has no NVML; and warnings.
 
-    arch: ABI that is assumed of files in directories; their headers are looked at when one is chosen.
+    arch: ABI that is assumed of files in directories; their headers are looked at when one is chosen. rows: of the
+    libraries that count.
     Raises DetectionError where there is neither.
     """
     cached: tuple[CacheEntry, ...] = ()
     problem: DetectionError | None = None
     if not host.libraries:
         try:
-            cached = read_cache(host).entries
+            cached = read_cache(host, {row.name.encode() for row in rows}).entries
         except DetectionError as error:
             if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in (errno.ENOENT, errno.ENOTDIR):
                 raise
@@ -81,11 +83,12 @@ def _in_directories(host: Host, arch: int) -> Iterator[CacheEntry]:
                 yield CacheEntry(name, f"{directory}/{name}", arch | TYPE_ELF)
 
 
-def read_cache(host: Host) -> ldcache.LoaderCache:
-    """The loader cache of the driver root. Raises DetectionError."""
+def read_cache(host: Host, names: Collection[bytes] | None = None) -> ldcache.LoaderCache:
+    """The loader cache of the driver root. names: as for ``nvc.formats.ldcache.parse``. Raises DetectionError."""
     hint = "run ldconfig in the driver root, or name its loader cache with --ldcache"
     try:
-        return ldcache.parse(read_bytes(host_path(host.root, resolve(host.root, host.ldcache)), ldcache.MAX_SIZE))
+        data = read_bytes(host_path(host.root, resolve(host.root, host.ldcache)), ldcache.MAX_SIZE)
+        return ldcache.parse(data, names)
     except OSError as error:
         raise DetectionError(f"open failed: {host.ldcache}: {reason(error)}", hint=hint) from error
     except FormatError as error:

@@ -16,6 +16,7 @@ from nvc.formats import FormatError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Literal
 
 OLD_MAGIC = b"ld.so-1.7.0"
@@ -107,18 +108,22 @@ def arch_name(flags: int) -> str:
     return f"unknown architecture {flags & ARCH_MASK:#06x}"
 
 
-def parse(data: bytes) -> LoaderCache:
-    """Parse a whole cache file. Raises FormatError, naming the place, for anything that is not one."""
+def parse(data: bytes, names: Collection[bytes] | None = None) -> LoaderCache:
+    """Parse a whole cache file. Raises FormatError, naming the place, for anything that is not one.
+
+    names: entries are made of these libraries only, each up to its first ".so" and with it; None: of all. A desktop has
+    5,000 entries, and most of the time goes into making them.
+    """
     if len(data) > MAX_SIZE:
         raise _error("header", f"{len(data)} bytes are more than the {MAX_SIZE} a cache may have")
     if data.startswith(OLD_MAGIC):
-        return _parse_old(data)
+        return _parse_old(data, names)
     if data.startswith(NEW_MAGIC):
-        return _parse_new(data, 0, "new")
+        return _parse_new(data, 0, "new", names)
     raise _error("header", "neither magic is there")
 
 
-def _parse_old(data: bytes) -> LoaderCache:
+def _parse_old(data: bytes, names: Collection[bytes] | None) -> LoaderCache:
     if len(data) < _OLD_HEADER:
         raise _error("old header", f"cut short after {len(data)} bytes")
     order, count = _old_count(data)
@@ -127,11 +132,12 @@ def _parse_old(data: bytes) -> LoaderCache:
     for alignment in (8, 4):
         start = -(-end // alignment) * alignment
         if data.startswith(NEW_MAGIC, start):
-            return _parse_new(data, start, "compat")
+            return _parse_new(data, start, "compat", names)
     row, strings = Struct(order + "iII"), _Strings(data[end:])
     entries = tuple(
         CacheEntry(strings.at(key, f"entry {index}, name"), strings.at(value, f"entry {index}, path"), flags)
         for index, (flags, key, value) in enumerate(row.iter_unpack(data[_OLD_HEADER:end]))
+        if names is None or strings.library(key) in names
     )
     return LoaderCache(entries, "old")
 
@@ -146,7 +152,7 @@ def _old_count(data: bytes) -> tuple[str, int]:
     raise _error("old header", f"room for {room} entries, and it says more")
 
 
-def _parse_new(data: bytes, start: int, layout: str) -> LoaderCache:
+def _parse_new(data: bytes, start: int, layout: str, names: Collection[bytes] | None) -> LoaderCache:
     table = data[start:]
     if len(table) < _NEW_HEADER:
         raise _error("new header", f"cut short after {len(table)} bytes")
@@ -166,6 +172,8 @@ def _parse_new(data: bytes, start: int, layout: str) -> LoaderCache:
     entries = []
     row = Struct(order + "iIIIQ")
     for index, (flags, key, value, _osversion, hwcap) in enumerate(row.iter_unpack(table[_NEW_HEADER:end])):
+        if names is not None and strings.library(key) not in names:
+            continue
         place = f"entry {index}"
         name, path = strings.at(key, place + ", name"), strings.at(value, place + ", path")
         entries.append(CacheEntry(name, path, flags, hwcap, _hwcaps(hwcap, hwcaps, place)))
@@ -231,6 +239,13 @@ class _Strings:
     def __init__(self, table: bytes) -> None:
         self._table = table
         self._left = MAX_SIZE
+
+    def library(self, offset: int) -> bytes:
+        """The text up to its first ".so" and with it; b"" where there is none."""
+        table = self._table
+        end = table.find(b"\0", offset, offset + MAX_STRING)
+        found = table.find(b".so", offset, end)
+        return table[offset : found + 3] if found >= 0 else b""
 
     def at(self, offset: int, place: str) -> str:
         end = self._table.find(b"\0", offset, offset + MAX_STRING)

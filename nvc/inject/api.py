@@ -149,7 +149,7 @@ class Context:
             # Changes of Windows' driver and of Tegra's lists cannot be detected: no cache there.
             keep = self.config.cache and not self.platform
             cache = cache_path(self.host) if keep else None
-            found = load(self.host, options, self._query, cache=cache, log=self.log)
+            found = load(self.host, options, lambda: self._query(options), cache=cache, log=self.log)
             self._inventories[options] = found
         self._current = found
         return found
@@ -222,8 +222,8 @@ class Context:
             )
         return ContainerSession(self, config, options, early=early)
 
-    def _query(self) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
-        """Query NVML, in a process without rights that ends after it."""
+    def _query(self, options: DriverOptions) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
+        """Query NVML, in a process without rights that ends after it. options: of the files to look for meanwhile."""
         from nvc.base.undo import Undo
 
         config = self.config
@@ -232,7 +232,7 @@ class Context:
                 from nvc.driver.reach import reach
 
                 reach(self.host, undo, self.log)
-            answers = self._answers()
+            answers = self._answers(options)
             problems = undo.rollback()
         if problems:
             raise InitializationError(
@@ -258,12 +258,13 @@ class Context:
         config = self.config
         return start(self.host, uid=config.uid, gid=config.gid, deadline=config.timeout, log=self.log)
 
-    def _answers(self) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
+    def _answers(self, options: DriverOptions) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
         client, self._begun = self._begun or self._start(), None
         try:
             # Meanwhile NVML is initialised.
-            import nvc.driver.discover  # noqa: F401
+            from nvc.driver.inventory import look_ahead
 
+            look_ahead(self.host, options)
             system = client.system()
             answers = system, tuple(client.gpu(index) for index in range(system.gpu_count))
         except BaseException:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import struct
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,16 @@ HWCAP = ldcache.HWCAP_EXTENSION
 )
 def test_every_layout_gives_the_same_entries(data: bytes, layout: str) -> None:
     assert LoaderCache(PARSED, layout) == parse(data)
+
+
+@pytest.mark.parametrize("write", [writer.old, writer.new, writer.both])
+def test_only_entries_of_named_libraries_are_made(write: Callable[[list[tuple[str, str, int, int]]], bytes]) -> None:
+    names = ("libcuda.so.1", "libcuda.so", "libcudadebugger.so.1", "xlibcuda.so.1", "libcuda.so.1.so", "no-library")
+    data = write([(name, f"/lib/{name}", 0x303, 0) for name in names])
+
+    found = [entry.name for entry in parse(data, {b"libcuda.so"}).entries]
+    assert sorted(found) == ["libcuda.so", "libcuda.so.1", "libcuda.so.1.so"]
+    assert set(found) < {entry.name for entry in parse(data).entries}
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

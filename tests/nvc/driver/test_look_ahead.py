@@ -1,0 +1,99 @@
+"""Files that are looked for while NVML is initialised: taken when NVML names their version, and never twice."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from nvc.base.errors import DetectionError
+from nvc.driver import discover, inventory
+from nvc.driver.facts import NvmlGpu, NvmlSystem
+from nvc.driver.inventory import load, look_ahead
+from nvc.model import DriverOptions, Inventory
+from tests.support.cached_machine import Machine
+from tests.support.driver_root import VERSION
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The versions whose files were looked for."""
+    found: list[str] = []
+    plain = discover.files
+
+    def files(host: object, options: object, version: str, environ: object) -> discover.Installed:
+        found.append(version)
+        return plain(host, options, version, environ)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(discover, "files", files)
+    return found
+
+
+def loaded(machine: Machine, *, options: DriverOptions | None = None, version: str = VERSION) -> Inventory:
+    """As a Context loads it: the files are looked for when the query has begun."""
+
+    def query() -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
+        look_ahead(machine.host, options or machine.options, machine.environ)
+        system, gpus = machine.query()
+        return system.replace(driver_version=version), gpus
+
+    return load(
+        machine.host, machine.options, query, cache=str(machine.cache), log=machine.log, environ=machine.environ
+    )
+
+
+def test_they_are_looked_for_once(machine: Machine, looked: list[str]) -> None:
+    plain = machine.load()
+    machine.cache.unlink()
+    looked.clear()
+
+    assert loaded(machine) == plain
+    assert looked == [VERSION]
+    assert inventory._ahead == []
+
+
+def test_files_of_other_options_are_not_taken(machine: Machine, looked: list[str]) -> None:
+    plain = machine.load()
+    machine.cache.unlink()
+    looked.clear()
+
+    assert loaded(machine, options=machine.options.replace(no_gsp_firmware=True)) == plain
+    assert looked == [VERSION, VERSION]
+
+
+def test_files_of_another_version_than_nvmls_are_not_taken(machine: Machine, looked: list[str]) -> None:
+    with pytest.raises(DetectionError, match=r"no libnvidia-ml\.so\.1\.2\.3"):
+        loaded(machine, version="1.2.3")
+
+    assert looked == [VERSION, "1.2.3"]
+
+
+def test_what_changes_meanwhile_is_noticed_by_the_next_load(machine: Machine) -> None:
+    def query() -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
+        look_ahead(machine.host, machine.options, machine.environ)
+        machine.root.write("usr/bin/nvidia-cuda-mps-control", b"\x7fELF")
+        os.utime(machine.root.path / "usr/bin", ns=(1, 1))
+        return machine.query()
+
+    load(machine.host, machine.options, query, cache=str(machine.cache), log=machine.log, environ=machine.environ)
+    after = machine.load()
+
+    assert "/usr/bin/nvidia-cuda-mps-control" in [file.path for file in after.driver.binaries]
+
+
+def test_a_failure_is_the_loads_to_say(machine: Machine) -> None:
+    (machine.root.path / "etc/ld.so.cache").write_bytes(b"damaged")
+
+    look_ahead(machine.host, machine.options, machine.environ)
+    assert inventory._ahead == []
+    with pytest.raises(Exception, match=r"ld\.so\.cache"):
+        loaded(machine)
+
+
+def test_what_a_failed_query_left_is_not_taken_later(machine: Machine, looked: list[str]) -> None:
+    look_ahead(machine.host, machine.options, machine.environ)
+    assert inventory._ahead
+
+    machine.load()
+
+    assert looked == [VERSION, VERSION]
