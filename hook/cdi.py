@@ -24,13 +24,13 @@ from hook.cdi_words import (
     STATE,
     THEIRS,
     TIMEOUT,
-    TRUE,
     read,
     split,
     switches,
     usage,
 )
 from nvc.base.errors import ContainerError, InputError, NvcError, UsageError, reason
+from nvc.base.gobool import TRUE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hook import bundle
 from nvc.base.budgets import TIMEOUT_S
 from nvc.base.errors import InputError, UsageError
+from nvc.base.gobool import FALSE, TRUE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ THEIRS = (CDI_HOOK, CTK)
 #: Their switches, which take no value, and the variables that stand in for the first.
 _SWITCHES = ("debug", "d", "quiet")
 DEBUG_VARIABLES = ("NVIDIA_CTK_DEBUG", "NVIDIA_CDI_DEBUG")
-TRUE = ("1", "t", "T", "TRUE", "true", "True")
 #: Between two hooks of one start.
 THEN = "then"
 MEMORY = bundle.MEMORY_HOOK
@@ -118,7 +118,7 @@ def switches(argv: Sequence[str]) -> tuple[list[str], str]:
         if not word.startswith("-") or name not in _SWITCHES:
             rest.append(word)
             continue
-        if equals and value not in (*TRUE, "0", "f", "F", "FALSE", "false", "False"):
+        if equals and value not in TRUE + FALSE:
             raise UsageError(f'invalid value "{value}" for flag -{name}: parse error')
         if name != "quiet":
             debug = "/dev/stderr" if not equals or value in TRUE else ""

@@ -7,14 +7,13 @@ Pure. Rules: nvidia-container-toolkit.md 1.5 and 1.6.
 from __future__ import annotations
 
 from nvc.base.errors import InputError
+from nvc.base.gobool import TRUE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
-# Go's strconv.ParseBool; anything else counts as false.
-_TRUE = ("1", "t", "T", "TRUE", "true", "True")
 
 
 def parse(entries: Iterable[str]) -> dict[str, str]:
@@ -38,8 +37,8 @@ def is_legacy_image(env: Mapping[str, str]) -> bool:
 
 
 def is_true(value: str) -> bool:
-    """A boolean as the toolkit reads it."""
-    return value in _TRUE
+    """A boolean as the toolkit reads it: anything else counts as false."""
+    return value in TRUE
 
 
 def items(value: str) -> tuple[str, ...]:

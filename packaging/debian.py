@@ -22,16 +22,10 @@ from glibc import oldest
 #: preferred: they get its security updates, fit the release's interpreter, and one file then serves several releases.
 PACKAGES = {
     "click": "python3-click",
-    "nvidia-ml-py": "",  # pure Python; Debian has it in contrib and not in every release
-    "pyelftools": "python3-pyelftools",
     "PyYAML": "python3-yaml",
-    "python-prctl": "python3-prctl",
-    "pyseccomp": "python3-seccomp",  # libseccomp's own module, equivalent
     "tomlkit": "python3-tomlkit",
     "rich": "python3-rich",
 }
-#: No version is asked of these: PyPI's numbers are of another project.
-OTHER_NUMBERS = ("pyseccomp",)
 MAINTAINER = "nvc-py maintainers <maintainers@nvc-py.invalid>"
 #: NVIDIA's packages install programs of the same names, and their refresh service writes the same CDI spec.
 INSTEAD_OF = ("libnvidia-container-tools", "nvidia-container-toolkit", "nvidia-container-toolkit-base")
@@ -58,7 +52,7 @@ def control(root: Path, version: str, architecture: str) -> str:
     depends = [f"libc6 (>= {oldest(native)})", "python3 (>= 3.11)"]
     for name, least in requirements():
         if package := PACKAGES[name]:
-            depends.append(f"{package} (>= {least})" if least and name not in OTHER_NUMBERS else package)
+            depends.append(f"{package} (>= {least})" if least else package)
     size = sum(file.lstat().st_size + 1023 for file in root.rglob("*") if not file.is_dir()) // 1024
     instead = ", ".join(INSTEAD_OF)
     return (

@@ -27,9 +27,8 @@ PACKED = ("podman",)
 EXTRA_LIBRARIES = ("libseccomp.so.2",)
 #: Parts of glibc: must be the other machine's own, to fit its loader.
 GLIBC = re.compile(r"^(ld-linux|libc|libm|libdl|libpthread|librt|libresolv|libutil)[-.]")
-#: Has no wheel, and the product does without it.
-WITHOUT_WHEEL = ("python-prctl",)
-TEST_PACKAGES = ("pytest>=8", "pytest-timeout")
+#: Of the extra ``test``, what tests/gpu imports.
+TEST_PACKAGES = ("pytest", "pytest-timeout", "nvidia-ml-py", "pyelftools", "pyseccomp")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -77,14 +76,19 @@ def collect_packages(directory: Path, python: str) -> int:
     """Download wheels for that Python and unpack them; return their number. Raises CalledProcessError."""
     setup = configparser.ConfigParser()
     setup.read(Path(__file__).resolve().parents[1] / "setup.cfg")
-    wanted = [line for line in setup["options"]["install_requires"].split() if not line.startswith(WITHOUT_WHEEL)]
+    tests = [line for line in setup["options.extras_require"]["test"].split() if _name(line) in TEST_PACKAGES]
+    wanted = [*setup["options"]["install_requires"].split(), *tests]
     with tempfile.TemporaryDirectory() as wheels:
         pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "download", "--dest", wheels]
-        subprocess.run([*pip, "--only-binary=:all:", f"--python-version={python}", *wanted, *TEST_PACKAGES], check=True)
+        subprocess.run([*pip, "--only-binary=:all:", f"--python-version={python}", *wanted], check=True)
         for wheel in Path(wheels).glob("*.whl"):
             with zipfile.ZipFile(wheel) as archive:
                 archive.extractall(directory / "site")
         return len(list(Path(wheels).glob("*.whl")))
+
+
+def _name(requirement: str) -> str:
+    return re.split(r"[<>=!~;\[]", requirement)[0]
 
 
 def collect_extensions(directory: Path) -> None:

@@ -18,9 +18,10 @@ _LINKS = 40
 def words(entry: object) -> tuple[dict[str, Any], list[str]]:
     """The entry and its words, its name first; none of what a runtime would refuse."""
     found = entry.get("args") if isinstance(entry, dict) else None
-    if not isinstance(entry, dict) or not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+    if not isinstance(entry, dict) or not isinstance(found, list):
         return {}, []
-    return entry, found
+    good = all(isinstance(word, str) and "\0" not in word for word in found)
+    return (entry, found) if good else ({}, [])
 
 
 def environment(entry: dict[str, Any]) -> dict[str, str]:
@@ -55,7 +56,7 @@ def chain(path: str, variables: dict[str, str] | None = None) -> set[str]:
     """Its name, and the names of what it links to. variables: of a caller that looks for it in PATH."""
     found = {os.path.basename(path)}
     if path and "/" not in path and variables is not None:
-        places = (variables.get("PATH") or DEFAULT_PATH).split(":")
+        places = (variables.get("PATH", "").partition("\0")[0] or DEFAULT_PATH).split(":")
         path = next((f"{place}/{path}" for place in places if os.access(f"{place}/{path}", os.X_OK)), path)
     for _ in range(_LINKS):
         try:

@@ -264,6 +264,8 @@ def _unknown(table: dict[str, Any], section: str, place: Callable[[str], str]) -
             raise InputError(f"{place(dotted)}{dotted} is given twice", hint=f"{name} and {key} are one key")
         elif not is_kind(value, keys[name]):
             raise InputError(f"{place(dotted)}{dotted} is not {_KINDS[keys[name]][0]}")
+        elif has_nul(value):
+            raise InputError(f"{place(dotted)}{dotted} contains a NUL character")
         seen.add(name)
 
 
@@ -274,6 +276,11 @@ def is_kind(value: Any, kind: str) -> bool:
     if isinstance(value, bool):
         return kind == "boolean"
     return isinstance(value, _KINDS[kind][1])
+
+
+def has_nul(value: Any) -> bool:
+    """Whether a string, or one of a list, cannot be given to the kernel."""
+    return any("\0" in text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str))
 
 
 def _mistake(dotted: str, value: Any, place: str) -> InputError:

@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 
 def chosen(inventory: Inventory, devices: Sequence[str]) -> Inventory:
     """The inventory with the devices that these selectors name (``nvc.request.selection``); without any, as it is.
+    Beside "all" the others must exist too.
 
     Raises DeviceError for a selector that names none, and for a whole GPU that is divided by MIG.
     """
-    if not devices or "all" in devices:
+    if not devices:
         return inventory
-    found = select(inventory, devices)
+    found = select(inventory, [name for name in devices if name.lower() != "all"])
+    if any(name.lower() == "all" for name in devices):
+        return inventory
     gpus = []
     for gpu in found.gpus:
         parts = tuple(one.mig for one in found.migs if one.gpu.index == gpu.index)

@@ -245,6 +245,8 @@ def _atom(kind: str, data: object, where: str, problems: list[Problem]) -> Any:
     good[_NUMBER] = isinstance(data, int) and not isinstance(data, bool)
     if not good[kind]:
         problems.append(Problem(where, f"expected a {kind}, got {_what(data)}"))
+    elif isinstance(data, str) and "\0" in data:
+        problems.append(Problem(where, "contains a NUL character"))
     return data
 
 

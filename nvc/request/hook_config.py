@@ -5,7 +5,7 @@ The keys are in ``nvc.base.config_file``; ``hook.config`` finds the file.
 
 from __future__ import annotations
 
-from nvc.base.config_file import KEYS, is_kind, tables
+from nvc.base.config_file import KEYS, has_nul, is_kind, tables
 from nvc.base.errors import InputError
 from nvc.base.record import Record
 from nvc.request.capabilities import WORDS
@@ -108,7 +108,7 @@ def _complete(values: dict[str, Any], unknown: tuple[str, ...]) -> HookConfig:
 
 def _checked(field: str, value: Any, label: str) -> Any:
     """One setting, in the form HookConfig keeps it."""
-    if "\0" in value if isinstance(value, str) else isinstance(value, list) and any("\0" in item for item in value):
+    if has_nul(value):
         raise InputError(f"{label} contains a NUL character")
     if field == "supported_capabilities":
         return _supported(value, label)

@@ -55,6 +55,17 @@ class Layout(Record):
 #: NixOS keeps every package in a directory of its own.
 _STORE = "/nix/store/0123456789abcdfghijklmnpqrsvwxyz-nvidia-x11"
 
+#: Google's Container-Optimized OS; drivers' installers choose another prefix on GKE.
+_CONTAINER_OPTIMIZED = Layout(
+    "/lib64",
+    "/lib",
+    ("/etc/os-release", "ID=cos\n"),
+    binaries="/bin",
+    share="/share",
+    vulkan="/vulkan",
+    cache=False,
+)
+
 LAYOUTS = {
     "debian": Layout("/usr/lib/{multiarch}", "/usr/lib/{multiarch}", ("/etc/debian_version", "12.5\n")),
     "rhel": Layout(
@@ -92,26 +103,8 @@ LAYOUTS = {
         vulkan="/usr/local/share/vulkan",
         cache=False,
     ),
-    "gke": Layout(
-        "/lib64",
-        "/lib",
-        ("/etc/os-release", "ID=cos\n"),
-        binaries="/bin",
-        share="/share",
-        vulkan="/vulkan",
-        prefix="/home/kubernetes/bin/nvidia",
-        cache=False,
-    ),
-    "cos": Layout(
-        "/lib64",
-        "/lib",
-        ("/etc/os-release", "ID=cos\n"),
-        binaries="/bin",
-        share="/share",
-        vulkan="/vulkan",
-        prefix="/var/lib/nvidia",
-        cache=False,
-    ),
+    "gke": _CONTAINER_OPTIMIZED.replace(prefix="/home/kubernetes/bin/nvidia"),
+    "cos": _CONTAINER_OPTIMIZED.replace(prefix="/var/lib/nvidia"),
     "snap": Layout(
         "/usr/lib/{multiarch}",
         "/usr/lib/{multiarch}",

@@ -125,6 +125,7 @@ def test_values(text: str, field: str, expected: object) -> None:
         pytest.param('[nvidia-container-cli]\nldconfig = ""', "ldconfig", id="no ldconfig"),
         pytest.param('[nvidia-container-cli]\nldconfig = "@ldconfig"', "ldconfig", id="relative ldconfig"),
         pytest.param('[nvidia-container-cli]\nuser = "a\\u0000"', "NUL", id="NUL"),
+        pytest.param('[nvidia-container-cli]\npath = "a\\u0000"', "NUL", id="NUL in what has no effect"),
         pytest.param('[nvidia-container-runtime]\nmode = "fast"', "invalid mode 'fast'", id="unknown mode"),
         pytest.param('[nvidia-container-runtime]\nruntimes = "runc"', "runtimes is not a list of strings", id="list"),
         pytest.param("[nvidia-container-runtime]\nruntimes = [1]", "runtimes is not a list of strings", id="numbers"),

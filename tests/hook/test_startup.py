@@ -23,6 +23,7 @@ OURS = {
     "nvc",
     "nvc.base.budgets",
     "nvc.base.errors",
+    "nvc.base.gobool",
     "nvc.base",
     "nvc.base.record",
     "rpc",

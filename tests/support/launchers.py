@@ -127,7 +127,7 @@ def _native() -> list[Path]:
 def _third_party() -> Iterator[tuple[Path, str]]:
     """The files of every distribution that setup.cfg requires: path, name below site-packages.
 
-    One that is not installed is left out: python-prctl needs a compiler and headers, and the product does without.
+    One that is not installed is left out.
     """
     setup = configparser.ConfigParser()
     setup.read(CHECKOUT / "setup.cfg")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nvc.base import config_file
 from nvc.base.errors import InputError, UsageError
-from nvc.cli.ctk.parse import FALSE, TRUE
+from nvc.base.gobool import FALSE, TRUE
 from nvc.cli.ctk.tree import CSV_DIRECTORY, HOOK_PROGRAM, SPEC_DIRECTORIES
 from nvc.cli.text import emit
 from nvc.engines import changes, tomltext

@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from nvc.base.errors import UsageError
+from nvc.base.gobool import FALSE, TRUE
 from nvc.cli.ctk.tree import BOOL, LIST, Command, Flag, find
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 _HELP = Flag("help", BOOL, "show this text", aliases=("h",))
 _VERSION = Flag("version", BOOL, "print the version", aliases=("v",))
-#: Go: strconv.ParseBool.
-TRUE, FALSE = ("1", "t", "T", "TRUE", "true", "True"), ("0", "f", "F", "FALSE", "false", "False")
 
 
 class WrongUsage(UsageError):

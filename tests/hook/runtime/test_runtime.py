@@ -330,3 +330,18 @@ def test_interrupted(capfd: pytest.CaptureFixture[str]) -> None:
 
     assert main(Words(("create",)), "nvc-runtime", "/bin/nvc-runtime") == 130
     assert capfd.readouterr().err == "nvc-runtime: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"path": "/\0", "args": ["nvc-cdi-hook", "share"]},
+        {"path": "/bin/nvc-cdi-hook", "args": ["nvc-cdi-hook", "share", "--config", "/\0"]},
+        {"path": "/usr/bin/env", "args": ["env", "nvc-cdi-hook", "share"], "env": ["PATH=/\0"]},
+    ],
+)
+def test_a_nul_character_in_a_hook_is_no_internal_error(bench: Bench, entry: dict[str, Any]) -> None:
+    """No runtime can start such a hook."""
+    bench.write(["NVIDIA_VISIBLE_DEVICES=all"], hooks={"createContainer": [entry], "prestart": [entry]})
+
+    assert "internal error" not in bench.create().stderr

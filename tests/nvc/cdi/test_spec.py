@@ -300,3 +300,17 @@ def test_texts_that_are_refused(content: bytes, form: str, expected: str) -> Non
 )
 def test_plain_words_of_yaml_as_engines_read_them(written: str, expected: object) -> None:
     assert text.read(f"a: {written}".encode(), "yaml") == {"a": expected}
+
+
+def test_a_nul_character_is_a_problem_in_its_place() -> None:
+    """Paths with one reached the system calls of nvc-runtime as an internal error."""
+    node = {"path": "/dev/a", "hostPath": "/dev/\0"}
+    data = {
+        "cdiVersion": "0.6.0",
+        "kind": "nvidia.com/gpu",
+        "devices": [{"name": "0", "containerEdits": {"deviceNodes": [node], "env": ["A=\0"]}}],
+    }
+    assert found(data) == [
+        "devices[0].containerEdits.env[0]: contains a NUL character",
+        "devices[0].containerEdits.deviceNodes[0].hostPath: contains a NUL character",
+    ]

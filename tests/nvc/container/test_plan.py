@@ -15,7 +15,6 @@ from nvc.container.plan import (
     MOUNTS,
     PROC_DRIVER,
     SIMULATED_PROC,
-    Scope,
     device_mig_caps,
     device_mount,
     driver_mount,
@@ -27,112 +26,13 @@ from nvc.container.plan import (
     mig_monitor,
 )
 from nvc.model import (
-    Container,
     DeviceNode,
-    DriverEndpoint,
-    DriverFile,
-    DriverInfo,
-    DrmNode,
-    Gpu,
     ImexChannel,
-    MigDevice,
-    Nvcap,
-    ProcFile,
 )
-from nvc.request.capabilities import EVERY, WORDS, DriverCapabilities
+from tests.support.plans import CAPS, CONTAINER, DRIVER, PROC_FILES, V, gpu, nvcap, rules, scope, targets
 
 if TYPE_CHECKING:
-    from nvc.container.operations import Operation
-
-CONTAINER = Container(
-    pid=7,
-    rootfs="/r",
-    supervised=True,
-    mount_namespace="/proc/7/ns/mnt",
-    binaries_directory="/usr/bin",
-    libraries_directory="/usr/lib64",
-    libraries32_directory="/usr/lib32",
-    ldconfig="/sbin/ldconfig",
-    owner_uid=0,
-    owner_gid=0,
-)
-V = "535.104.05"
-DRIVER = DriverInfo(
-    nvrm_version=V,
-    cuda_version="12.2",
-    libraries=(
-        DriverFile(f"/lib/x/libnvidia-ml.so.{V}", "library", "utility"),
-        DriverFile(f"/lib/x/libcuda.so.{V}", "library", "compute", (("libcuda.so", "libcuda.so.1"),)),
-        DriverFile(f"/lib/x/libnvcuvid.so.{V}", "library", "video"),
-        DriverFile(
-            f"/lib/x/libGLX_nvidia.so.{V}", "library", "graphics", (("libGLX_indirect.so.0", f"libGLX_nvidia.so.{V}"),)
-        ),
-    ),
-    libraries32=(DriverFile(f"/lib/y/libcuda.so.{V}", "library32", "compute", (("libcuda.so", "libcuda.so.1"),)),),
-    binaries=(
-        DriverFile("/opt/bin/nvidia-smi", "binary", "utility"),
-        DriverFile("/opt/bin/nvidia-cuda-mps-server", "binary", "compute"),
-    ),
-    ipcs=(
-        DriverEndpoint("/run/nvidia-persistenced/socket", "ipc", "utility"),
-        DriverEndpoint("/tmp/nvidia-mps", "ipc", "compute", server="control"),
-    ),
-    firmwares=(DriverFile(f"/lib/firmware/nvidia/{V}/gsp.bin", "firmware", ""),),
-    nodes=(
-        DeviceNode("/dev/nvidiactl", 195, 255),
-        DeviceNode("/dev/nvidia-uvm", 235, 0),
-        DeviceNode("/dev/nvidia-uvm-tools", 235, 1),
-        DeviceNode("/dev/nvidia-modeset", 195, 254),
-    ),
-)
-PROC_FILES = (ProcFile("/proc/driver/nvidia/params", 0o444, "ModifyDeviceFiles: 0\n"),)
-CAPS = "/proc/driver/nvidia/capabilities"
-
-
-def nvcap(path: str, minor: int | None) -> Nvcap:
-    node = None if minor is None else DeviceNode(f"/dev/nvidia-caps/nvidia-cap{minor}", 237, minor)
-    return Nvcap(f"{CAPS}/{path}", node)
-
-
-def gpu(minor: int) -> Gpu:
-    migs = tuple(
-        MigDevice(
-            index,
-            f"MIG-{minor}-{index}",
-            gi,
-            ci,
-            nvcap(f"gpu{minor}/mig/gi{gi}/access", 3 + 135 * minor + 9 * gi),
-            nvcap(f"gpu{minor}/mig/gi{gi}/ci{ci}/access", 4 + 135 * minor + 9 * gi + ci),
-        )
-        for index, (gi, ci) in enumerate(((1, 0), (1, 1), (2, 0)))
-    )
-    return Gpu(
-        index=minor,
-        minor=minor,
-        model="m",
-        brand="Nvidia",
-        uuid=f"GPU-{minor}",
-        bus_id=f"00000000:{minor:02x}:00.0",
-        arch="8.0",
-        node=DeviceNode(f"/dev/nvidia{minor}", 195, minor),
-        proc_path=f"{PROC_DRIVER}/gpus/0000:{minor:02x}:00.0",
-        mig_capable=True,
-        mig_caps_path=f"{CAPS}/gpu{minor}",
-        mig_devices=migs,
-        mig_nodes=tuple(DeviceNode(f"/dev/nvidia-caps/nvidia-cap{n}", 237, n) for n in range(3 + 135 * minor, 9)),
-    )
-
-
-def scope(words: str = "compute,utility", **changes: object) -> Scope:
-    return Scope(CONTAINER, DriverCapabilities.parse(words)).replace(**changes)
-
-
-def targets(operations: tuple[Operation, ...]) -> list[str]:
-    return [operation.container_path for operation in operations if isinstance(operation, BindMount)]
-
-
-def rules(operations: tuple[Operation, ...]) -> list[tuple[int, int]]:
-    return [rule for operation in operations if isinstance(operation, AllowDevices) for rule in operation.rules]
+    pass
 
 
 def test_driver_in_the_order_of_the_reference() -> None:
@@ -350,102 +250,3 @@ def test_simulated_machine_covers_the_directory_that_procfs_has() -> None:
     operations = driver_mount(scope(proc=SIMULATED_PROC), DRIVER, PROC_FILES)
 
     assert operations[0] == Tmpfs("/proc/driver", 0o555, (), PROC_FILES)
-
-
-GRAPHICS = DRIVER.replace(
-    more=(
-        DriverFile(
-            f"/lib/x/libnvidia-allocator.so.{V}",
-            "library",
-            "graphics",
-            (("gbm/nvidia-drm_gbm.so", "../libnvidia-allocator.so.1"),),
-        ),
-        DriverFile(f"/lib/x/vdpau/libvdpau_nvidia.so.{V}", "library", "video", place=f"vdpau/libvdpau_nvidia.so.{V}"),
-        DriverFile(f"/lib/x/libnvidia-new.so.{V}", "library", EVERY),
-        DriverFile("/usr/bin/nvidia-xconfig", "binary", "graphics"),
-        DriverFile("/usr/lib/xorg/nvidia_drv.so", "module", "graphics", place="/usr/lib/xorg/nvidia_drv.so"),
-        DriverFile(
-            "/store/share/vulkan/icd.d/nvidia_icd.json",
-            "config",
-            "graphics",
-            (("/store/lib/libGLX_nvidia.so.0", f"libGLX_nvidia.so.{V}"),),
-            "/etc/vulkan/icd.d/nvidia_icd.json",
-        ),
-        DriverFile("/etc/OpenCL/vendors/nvidia.icd", "config", "compute", place="/etc/OpenCL/vendors/nvidia.icd"),
-    )
-)
-DRM_GPU = gpu(1).replace(
-    mig_devices=(),
-    drm=(
-        DrmNode(DeviceNode("/dev/dri/card1", 226, 1), "/dev/dri/by-path/pci-0000:07:00.0-card"),
-        DrmNode(DeviceNode("/dev/dri/renderD129", 226, 129)),
-    ),
-)
-_MORE = {
-    "allocator": ("/usr/lib64/libnvidia-allocator.so.535.104.05", "/usr/lib64/gbm/nvidia-drm_gbm.so"),
-    "vdpau": ("/usr/lib64/vdpau/libvdpau_nvidia.so.535.104.05",),
-    "unknown": ("/usr/lib64/libnvidia-new.so.535.104.05",),
-    "xconfig": ("/usr/bin/nvidia-xconfig",),
-    "module": ("/usr/lib/xorg/nvidia_drv.so",),
-    "vulkan": ("/etc/vulkan/icd.d/nvidia_icd.json", "/store/lib/libGLX_nvidia.so.0"),
-    "opencl": ("/etc/OpenCL/vendors/nvidia.icd",),
-}
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        pytest.param(("utility",), (), id="utility"),
-        pytest.param(("compute",), ("opencl",), id="compute"),
-        pytest.param(("video",), ("vdpau", "opencl"), id="video"),
-        pytest.param(("graphics",), ("allocator", "xconfig", "module", "vulkan"), id="graphics"),
-        pytest.param(("display",), ("allocator", "module", "vulkan"), id="display, without programs"),
-        pytest.param(WORDS, tuple(_MORE), id="all"),
-    ],
-)
-def test_what_is_beyond_the_librarys_lists_by_capability(words: tuple[str, ...], expected: tuple[str, ...]) -> None:
-    with_more = {
-        o.container_path
-        for o in driver_mount(scope(",".join(words)), GRAPHICS, ())
-        if isinstance(o, BindMount | Symlink)
-    }
-    without = {
-        o.container_path for o in driver_mount(scope(",".join(words)), DRIVER, ()) if isinstance(o, BindMount | Symlink)
-    }
-    assert with_more - without == {path for name in expected for path in _MORE[name]}
-
-
-def test_drm_nodes_come_with_their_gpu_their_rules_and_their_links() -> None:
-    assert drm_of(device_mount(scope("graphics"), DRM_GPU)) == [
-        "/dev/dri/card1",
-        (226, 1),
-        "/dev/dri/by-path/pci-0000:07:00.0-card -> ../card1",
-        "/dev/dri/renderD129",
-        (226, 129),
-    ]
-    assert drm_of(device_mount(scope("display"), DRM_GPU))
-    assert not drm_of(device_mount(scope("compute,utility,video"), DRM_GPU))
-
-
-def test_a_divided_gpu_and_a_share_bring_no_drm_node() -> None:
-    mig = MigDevice(0, "MIG-1", 1, 0, Nvcap("/proc/a"), Nvcap("/proc/b"))
-    assert not drm_of(device_mount(scope("graphics"), DRM_GPU.replace(mig_devices=(mig,))))
-    shared = scope("graphics,display").replace(shared=True)
-    assert not drm_of(device_mount(shared, DRM_GPU))
-    paths = {o.container_path for o in driver_mount(shared, DRIVER, ()) if isinstance(o, BindMount)}
-    assert "/dev/nvidia-modeset" not in paths
-    assert {"/dev/nvidiactl", "/etc/vulkan/icd.d/nvidia_icd.json"} <= paths | {
-        o.container_path for o in driver_mount(shared, GRAPHICS, ()) if isinstance(o, BindMount)
-    }
-
-
-def drm_of(operations: tuple[Operation, ...]) -> list[object]:
-    """What there is of DRM nodes: paths, rules, links."""
-    found: list[object] = []
-    for operation in operations:
-        if isinstance(operation, AllowDevices):
-            found += [rule for rule in operation.rules if rule[0] == 226]
-        elif isinstance(operation, BindMount | Symlink) and "/dri/" in operation.container_path:
-            link = f" -> {operation.text}" if isinstance(operation, Symlink) else ""
-            found.append(operation.container_path + link)
-    return found

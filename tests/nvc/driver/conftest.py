@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from nvc.model import Host
+from nvc.sim.create import create
 from tests.support.cached_machine import Machine
 from tests.support.driver_root import DriverRoot, compile_templates
+from tests.support.native import build
 
 
 @pytest.fixture(scope="session")
@@ -46,3 +50,20 @@ def log() -> Lines:
 def machine(driver_root: DriverRoot, tmp_path: Path) -> Machine:
     """The driver root with an inventory cache."""
     return Machine(driver_root, tmp_path / "run/nvc/inventory.json")
+
+
+Made = Callable[[str], Host]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A simulated machine by its name, made once a module."""
+    build()
+    hosts: dict[str, Host] = {}
+
+    def get(name: str) -> Host:
+        if name not in hosts:
+            hosts[name] = create(str(tmp_path_factory.mktemp("machine") / name), name)
+        return hosts[name]
+
+    return get

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,25 +16,11 @@ from nvc.model import DriverFile, DriverInfo, DriverOptions, Host
 from nvc.request.capabilities import EVERY, WORDS
 from nvc.sim import description, files
 from nvc.sim.create import create
+from tests.nvc.driver.conftest import Made
 from tests.nvc.driver.test_simulated import ENVIRON, facts
-from tests.support.native import build
 from tests.support.rootfs import multiarch
 
 DESKTOP, SERVER, WITHOUT = "rtx4090-desktop", "l40s-server", "h200"
-Made = Callable[[str], Host]
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    build()
-    hosts: dict[str, Host] = {}
-
-    def get(name: str) -> Host:
-        if name not in hosts:
-            hosts[name] = create(str(tmp_path_factory.mktemp("machine") / name), name)
-        return hosts[name]
-
-    return get
 
 
 def driver(host: Host, name: str) -> DriverInfo:

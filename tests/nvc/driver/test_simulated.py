@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,26 +17,11 @@ from nvc.driver.service import start
 from nvc.driver.tables import MORE_BINARIES
 from nvc.model import NVCAPS_DEV, NVCAPS_NONE, NVCAPS_PROC, DriverOptions, Host, Inventory
 from nvc.sim import description, files
-from nvc.sim.create import create
 from nvc.sim.description import MachineDescription
-from tests.support.native import build
+from tests.nvc.driver.conftest import Made
 
 ENVIRON = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 MACHINES = description.names("")
-Made = Callable[[str], Host]
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    build()
-    hosts: dict[str, Host] = {}
-
-    def get(name: str) -> Host:
-        if name not in hosts:
-            hosts[name] = create(str(tmp_path_factory.mktemp("machine") / name), name)
-        return hosts[name]
-
-    return get
 
 
 def facts(machine: MachineDescription) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:

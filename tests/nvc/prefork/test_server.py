@@ -19,8 +19,8 @@ import pytest
 
 from hook.warm import programs
 from nvc.agent import standby
-from nvc.prefork import caller, server
 from nvc.prefork import request as prefork_request
+from nvc.prefork import server
 from nvc.prefork.request import Refused
 
 ROOT = Path(__file__).parents[3]
@@ -127,69 +127,6 @@ def test_the_compiled_client_has_the_same_numbers() -> None:
     names = (ROOT / "native/client/place.c").read_text().split("NAMES[] = {")[1].split("}")[0]
     asking = [*prefork_request.CONFIGURE, *prefork_request.HOOK]
     assert [name.strip('" \n') for name in names.split(",") if name.strip()][: len(asking)] == asking
-
-
-# --- the caller -------------------------------------------------------------------------------------------------------
-
-
-#: Of one system call that the work does not make (syslog), and of mount.
-FILTERED = [sys.executable, str(ROOT / "tests/support/programs/under_filter.py")]
-AGENTS, OTHERS = [*FILTERED, "103"], [*FILTERED, "165"]
-
-
-def other(*words: str) -> caller.Standing:
-    """The standing of a process that is started with these words in front."""
-    with subprocess.Popen([*words, "sleep", "60"], stdin=subprocess.PIPE) as process:
-        try:
-            until = time.monotonic() + SECONDS
-            while Path(f"/proc/{process.pid}/comm").read_text() != "sleep\n":
-                assert time.monotonic() < until
-                time.sleep(0.005)
-            return caller.standing(process.pid)
-        finally:
-            process.kill()
-
-
-def test_a_child_stands_as_we_do() -> None:
-    assert other() == caller.standing("self")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["unshare", "--mount"],
-        ["unshare", "--cgroup"],
-        ["unshare", "--user", "--map-root-user"],
-        ["setpriv", "--no-new-privs"],
-        [*FILTERED, "165"],
-        ["setpriv", "--bounding-set=-sys_admin"],
-        ["setpriv", "--regid=1", "--clear-groups"],
-    ],
-    ids=" ".join,
-)
-def test_a_caller_with_another_root_or_directory_is_seen(words: list[str]) -> None:
-    assert other(*words) != caller.standing("self")
-
-
-def admitted(ours: list[str], theirs: list[str]) -> bool:
-    """Whether a server that was started with these words serves a caller that was started with those."""
-    return not (other(*theirs).lacks(other(*ours)))
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs", "is_served"),
-    [
-        pytest.param([], [], True, id="neither"),
-        pytest.param(["setpriv", "--no-new-privs"], [], True, id="the server has no_new_privs, as in its unit"),
-        pytest.param([], ["setpriv", "--no-new-privs"], False, id="the caller has no_new_privs"),
-        pytest.param(AGENTS, [], True, id="the server has a filter, as in its unit"),
-        pytest.param([], OTHERS, False, id="the caller has a filter"),
-        pytest.param(AGENTS, OTHERS, False, id="each has a filter"),
-    ],
-)
-def test_no_caller_is_served_that_is_more_confined(ours: list[str], theirs: list[str], is_served: bool) -> None:
-    """The number of filters tells nothing of what they refuse: a caller that may not mount had mounts made."""
-    assert admitted(ours, theirs) == is_served
 
 
 # --- the process ------------------------------------------------------------------------------------------------------

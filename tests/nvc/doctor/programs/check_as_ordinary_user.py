@@ -3,8 +3,6 @@
 import os
 import sys
 
-import elftools.elf.elffile  # noqa: F401 - checks import it when they run: it may be where only root can read
-
 from nvc.doctor import runner
 from nvc.doctor.probe import Probe
 from nvc.model import Host
