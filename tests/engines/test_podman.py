@@ -156,7 +156,8 @@ def test_a_missing_file_is_no_missing_command(bed: Bed, make: Make, pair: tuple[
     """Podman looks for the kernel's words in what a runtime says: exit code 127, and the hint was gone."""
     box = make(*pair)
     machine = bed.machine(bed.new_machine("h200"))
-    (machine / "etc/ld.so.cache").unlink()
+    for library in machine.rglob("libnvidia-ml.so*"):
+        library.unlink()
     hook = launchers.with_options(bed.directory("bin"), "nvc-hook", bed.commands.hook, f"--sim={machine}")
     words = [bed.commands.nvc, "runtime", "configure", "--runtime=podman", f"--hook-path={hook}"]
 
@@ -167,7 +168,7 @@ def test_a_missing_file_is_no_missing_command(bed: Bed, make: Make, pair: tuple[
     assert result.code == 126, result.text
     assert "not found" not in result.text
     if pair[0] == "runc":  # crun shows nothing of a hook
-        assert "ld.so.cache: does not exist" in result.text
+        assert "libnvidia-ml.so.1: cannot open shared object file: does not exist" in result.text
         assert "hint: " in result.text
 
 

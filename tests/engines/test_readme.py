@@ -68,10 +68,13 @@ class Reader:
             # The launcher says of itself that it is the one in bin.
             covering = self.program(f"{name}.sim", str(launchers / name), f"--sim={machine}")
             lines.append(f"mount --bind {covering} {installed / name}")
-        copy = real / "nvc-runtime"
+        # It looks for its Python program beside the directory that it is in.
+        (real / "bin").mkdir()
+        (real / "lib").symlink_to(installed.parent / "lib")
+        copy = real / "bin/nvc-runtime"
         copy.write_bytes((installed / "nvc-runtime").read_bytes())
         copy.chmod(0o755)
-        (real / "nvc-hook").symlink_to(installed / "nvc-hook")
+        (real / "bin/nvc-hook").symlink_to(installed / "nvc-hook")
         covering = self.program("nvc-runtime.sim", "/usr/bin/env", f"NVC_SIM={machine}", str(copy))
         lines.append(f"mount --bind {covering} {installed / 'nvc-runtime'}")
         parent = f"--cgroup-parent=/{self.box.name}-parent"
