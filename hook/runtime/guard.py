@@ -78,12 +78,14 @@ def _add(
         return False
     from hook.runtime.granted import driver_version, granted
     from nvc.share import policyfile
+    from nvc.share.policy import guarded
     from nvc.share.preview import preview
 
     policy, directory = policyfile.load_node(asked.config)
     expected = preview(policy, asked)
     if expected is None:
         return False
+    policy = guarded(policy, expected)
     if policy.guard == "off" or _is_off(asked, policy, journal):
         return False
     client, why = _connect(directory, driver_version(config, step))

@@ -21,6 +21,7 @@ from nvc.base.errors import AgentError, ContainerError, NvcError
 from nvc.guard.channel import DONE, REFUSED, START
 from nvc.share import limits as limits_file
 from nvc.share import store
+from nvc.share.spec import have_common
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,11 +86,19 @@ class Tenants(Registry):
         return None
 
     async def _group(self, name: str) -> Tenant | None:
-        """The tenant of a group; one that is over, though it was not looked at since, is none."""
+        """The tenant of a group; one that is over, though it was not looked at since, is none.
+
+        Raises ContainerError for a group that has only a part in common: each tenant would have that one's quota.
+        """
         for tenant in tuple(self._index.groups.values()):
-            if name and tenant.record.group == name:
+            if have_common(name, tenant.record.group):
                 if tenant.busy or not self._supervisors.gone(tenant.number):
-                    return tenant
+                    if tenant.record.group == name:
+                        return tenant
+                    raise ContainerError(
+                        f"group {name}: its quota is in part that of {tenant.name}, whose containers have others",
+                        hint="give all containers that use one claim the same claims, or end those first",
+                    )
                 await self._end(tenant)
                 return await self._group(name)  # another container of the group may have come meanwhile
         return None

@@ -17,6 +17,7 @@ from nvc.base.errors import ContainerError
 from nvc.base.record import Record
 from nvc.guard.channel import Connection, connect
 from nvc.guard.pages import Counters
+from nvc.share.spec import have_common
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class UnmanagedTenants:
             for known in one.record.members:
                 if known.is_same(member) or (not known.pid and known.name == member.name):
                     raise _refused(f"container {member.name}")
-            if group and one.record.group == group:
+            if have_common(group, one.record.group):
                 raise _refused(f"group {group}")
 
     def has(self, name: str) -> bool:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 #: Where engines look; a later one goes before an earlier one (CDI specification).
 DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 
+#: Engines watch the directories and read *.yaml and *.json: names of files that are being written end otherwise.
+TEMPORARY = ".tmp"
+
 
 class SpecFile(Record):
     """A file with the spec in it, or with what is wrong with it. rank: index of its directory."""
@@ -95,8 +98,7 @@ def listing(files: Iterable[SpecFile]) -> Listing:
 def save(path: str, content: str) -> None:
     """Put ``content`` at ``path`` in one step: readers see the old file or the new one. Raises NvcError."""
     directory = os.path.dirname(path) or "."
-    # Engines watch the directory and read *.yaml and *.json: the temporary name ends otherwise.
-    temporary = f"{directory}/.{os.path.basename(path)}.{os.urandom(6).hex()}.tmp"
+    temporary = f"{directory}/.{os.path.basename(path)}.{os.urandom(6).hex()}{TEMPORARY}"
     try:
         directories.make(directory)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

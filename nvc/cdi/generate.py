@@ -128,6 +128,11 @@ def generate(inventory: Inventory, around: Surroundings, host: Host, options: Ge
     return spec.replace(version=spec.minimum_version())
 
 
+def share_hook(host: Host, options: GenerateOptions, share: str) -> CdiHook:
+    """One start of the hook that gives shares, with fixed settings, by itself."""
+    return _hook(options.hook_path, ["share", *_share_words(host, (("--share-fixed", share),))])
+
+
 class _Maker:
     def __init__(self, inventory: Inventory, around: Surroundings, host: Host, options: GenerateOptions) -> None:
         self.inventory = inventory
@@ -217,7 +222,7 @@ class _Maker:
     def _slice(self, gpu: Gpu, share: str) -> CdiEdits:
         edits = self._gpu(gpu)
         return edits.replace(
-            hooks=(*edits.hooks, *self._hooks({"share": self._share_hook((("--share-fixed", share),))}))
+            hooks=(*edits.hooks, *self._hooks({"share": _share_words(self.host, (("--share-fixed", share),))}))
         )
 
     def _mig(self, gpu: Gpu, mig: MigDevice) -> CdiEdits:
@@ -285,11 +290,8 @@ class _Maker:
     def _share_words(self) -> list[str] | None:
         if not self.options.gives_shares or self.options.management or self.options.slices:
             return None
-        return self._share_hook((("--share", self.options.share), ("--share-fixed", self.options.share_fixed)))
-
-    def _share_hook(self, said: Iterable[tuple[str, str | None]]) -> list[str]:
-        machine = [f"--{'sim' if self.host.simulated else 'root'}={self.host.root}"] if self.host.root != "/" else []
-        return [*(f"{option}={spec}" for option, spec in said if spec), *machine]
+        said = (("--share", self.options.share), ("--share-fixed", self.options.share_fixed))
+        return _share_words(self.host, said)
 
     def _wanted(self, name: str, words: list[str] | None) -> bool:
         return (
@@ -300,14 +302,20 @@ class _Maker:
         """One entry for all of them when the program is ours, so that it starts once a container; else one each."""
         wanted = [[name, *(words or ())] for name, words in hooks.items() if self._wanted(name, words)]
         if self.options.hook_path.rpartition("/")[2] not in _OURS or not wanted:
-            return tuple(self._hook(words) for words in wanted)
+            return tuple(_hook(self.options.hook_path, words) for words in wanted)
         first, *others = wanted
-        return (self._hook([*first, *(word for words in others for word in (THEN, *words))]),)
+        joined = [*first, *(word for words in others for word in (THEN, *words))]
+        return (_hook(self.options.hook_path, joined),)
 
-    def _hook(self, words: list[str]) -> CdiHook:
-        path = self.options.hook_path
-        program = path.rpartition("/")[2]
-        return CdiHook("createContainer", path, (program, *_PREFIXES.get(program, ()), *words), _HOOK_ENVIRONMENT)
+
+def _hook(path: str, words: list[str]) -> CdiHook:
+    program = path.rpartition("/")[2]
+    return CdiHook("createContainer", path, (program, *_PREFIXES.get(program, ()), *words), _HOOK_ENVIRONMENT)
+
+
+def _share_words(host: Host, said: Iterable[tuple[str, str | None]]) -> list[str]:
+    machine = [f"--{'sim' if host.simulated else 'root'}={host.root}"] if host.root != "/" else []
+    return [*(f"{option}={spec}" for option, spec in said if spec), *machine]
 
 
 def _link_words(links: Iterable[tuple[str, str]]) -> list[str] | None:

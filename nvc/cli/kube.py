@@ -8,19 +8,24 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
-from nvc.base.errors import DeviceError, InputError, PrivilegeError, UsageError, reason
+from nvc import sim
+from nvc.base.errors import DeviceError, InitializationError, InputError, PrivilegeError, UsageError, reason
 from nvc.cli.settings import Settings
 from nvc.kube.names import CDI_DIRECTORY, KUBELET_DIRECTORY
 from nvc.kube.plugin_config import GPU, MIG_STRATEGIES, PluginConfig, equal, parse
+from nvc.model import Host
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from nvc.cdi.gather import Surroundings
     from nvc.kube.plugin_devices import Resource
-    from nvc.model import Host, Inventory
+    from nvc.model import Inventory
 
 #: Bytes of a plugin's configuration. A ConfigMap has no more than a mebibyte.
 _CONFIG_LIMIT = 1 << 20
@@ -248,3 +253,83 @@ def _serve(
             journal.write("warning", message=health.problem, hint="run it as root, with /dev/kmsg of the host")
         services = [Service(resource, config, where) for resource in offered]
         Plugin(services, kubelet, health.look, journal.write).run(stop)
+
+
+@kube.command()
+@click.option("--node", required=True, metavar="NAME", help="This node's name in the cluster.")
+@click.option("--kubeconfig", default="", metavar="FILE", help="How to reach the API server.  [default: as a pod]")
+@click.option("--kubelet", default=KUBELET_DIRECTORY, show_default=True, metavar="DIR", help="The kubelet's directory.")
+@click.option(
+    "--cdi-dir", default=CDI_DIRECTORY, show_default=True, metavar="DIR", help="Where CDI files of claims are."
+)
+@click.option("--instance", default="", metavar="WORD", help="Tells two processes of the driver apart: a pod's uid.")
+@click.option("--hook", default="", metavar="FILE", help="The program that CDI hooks start, as the host names it.")
+@click.option("--host", default="", metavar="DIR", help="In a container: where the host's root directory is.")
+@click.option("--taint-effect", type=click.Choice(("NoSchedule", "NoExecute")), default="NoSchedule", show_default=True)
+@click.option(
+    "--kernel-log", default="/dev/kmsg", show_default=True, metavar="FILE", help="Where errors of GPUs are seen."
+)
+@click.pass_obj
+def driver(
+    settings: Settings | None,
+    node: str,
+    kubeconfig: str,
+    kubelet: str,
+    cdi_dir: str,
+    instance: str,
+    hook: str,
+    host: str,
+    taint_effect: str,
+    kernel_log: str,
+) -> None:
+    """Serve resource claims of this node's GPUs, until SIGTERM.
+
+    Publishes the GPUs in slices, and makes a CDI file of each claim that the scheduler placed here. The container
+    engine reads --cdi-dir (containerd: cdi_spec_dirs), and starts containers with nvc-runtime. Containers that run do
+    not need the driver.
+
+    \b
+        nvc-py kube driver --node "$(hostname)" --kubeconfig /etc/kubernetes/kubelet.conf
+    """
+    from nvc.cli.cdi import find_hook
+
+    general = settings or Settings()
+    if os.geteuid() != 0:
+        raise PrivilegeError("the driver is root's", hint="it writes CDI files, and listens in the kubelet's directory")
+    options = [f"--sim={general.sim}"] if general.sim else [f"--root={general.root}"] if general.root != "/" else []
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    with _extras():
+        from nvc.kube import driver, journal, look
+        from nvc.kube.cluster import Cluster
+
+        told = driver.Settings(node, kubelet, cdi_dir, instance, hook or find_hook(), host, taint_effect, kernel_log)
+        cluster = Cluster(kubeconfig)
+        machine = sim.host(general.sim) if general.sim else Host(root=general.root)
+        command = look.command(options)
+        driver.Driver(told, cluster, machine, lambda: look.find(command), journal.write).run(stop)
+
+
+@kube.command()
+@click.pass_obj
+def inventory(settings: Settings | None) -> None:
+    """Print this machine's GPUs and driver files as JSON, for the driver."""
+    from nvc.base.log import open_log
+    from nvc.inject import api
+    from nvc.kube import look
+
+    general = settings or Settings()
+    look.write(lambda: general.open(api, open_log(general.debug)))
+
+
+@contextmanager
+def _extras() -> Iterator[None]:
+    """Say what to install where a module of the extra is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise InitializationError(
+            f"the Python module {error.name} is missing",
+            hint="nvc-py kube needs grpcio, protobuf and kubernetes: pip install 'nvc-py[kube]'",
+        ) from error

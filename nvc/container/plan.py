@@ -112,7 +112,7 @@ def driver_mount(scope: Scope, driver: DriverInfo, proc_files: Iterable[ProcFile
     operations += _components(driver.components)
     for node in driver.nodes:
         if driver.platform or wants_node(capabilities, node):
-            operations += [] if scope.shared and _is_display(node) else _node(scope, node)
+            operations += [] if scope.shared and is_display(node) else _node(scope, node)
     return tuple(operations)
 
 
@@ -280,7 +280,8 @@ def _more(scope: Scope, driver: DriverInfo) -> list[Operation]:
     return made
 
 
-def _is_display(node: DeviceNode) -> bool:
+def is_display(node: DeviceNode) -> bool:
+    """Whether video memory is allocated through it that no share counts."""
     return node.path.rpartition("/")[2] == "nvidia-modeset"
 
 

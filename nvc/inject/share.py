@@ -12,6 +12,7 @@ from nvc.inject.share_mounts import mounts
 from nvc.share import abi, nodes, place, policyfile, preload
 from nvc.share.limits import Limits
 from nvc.share.model import SERVICE, Resolved
+from nvc.share.policy import guarded as guarded_policy
 from nvc.share.preview import preview
 
 TYPE_CHECKING = False
@@ -37,6 +38,7 @@ def plan(
     resolved = preview(policy, request, selection, driver, lambda text: log.warn(f"share: {text}"))
     if resolved is None:
         return Resolved(), ()
+    policy = guarded_policy(policy, resolved)
     guarded = is_guarded(request, place.first_process(container), policy, agent)
     # The library counts one container: each of the group would have the whole quota. And it knows no other container,
     # whose slices have to be short beside a service.

@@ -41,13 +41,16 @@ class Share(Record):
     """What is requested for a container.
 
     default: for every GPU that ``per_gpu`` does not name. per_gpu: (selector, share) pairs, selectors in the form of
-    ``nvc.share.spec``. off: no share at all; then nothing else is said. group: containers with one name are one tenant.
+    ``nvc.share.spec``. off: no share at all; then nothing else is said. group: containers with one name are one tenant;
+    of several groups, all their names (``nvc.share.spec.JOINT``). requires_guard: the container does not start without
+    the guard, whatever the node's rules are.
     """
 
     default: GpuShare | None = None
     per_gpu: tuple[tuple[str, GpuShare], ...] = ()
     off: bool = False
     group: str = ""
+    requires_guard: bool = False
 
 
 class ResolvedGpu(Record):
@@ -73,7 +76,8 @@ class Resolved(Record):
 
     gpus: one entry per GPU that the container sees, in its order; empty when there is no share. source: a name of
     ``nvc.share.sources.ORDER``, a dialect's variable, "default" or "". warnings: for the log and the user.
-    text: the share that was granted, as a share spec with percentages resolved. group: as in ``Share``.
+    text: the share that was granted, as a share spec with percentages resolved. group, requires_guard: as in
+    ``Share``.
     """
 
     gpus: tuple[ResolvedGpu, ...] = ()
@@ -81,6 +85,7 @@ class Resolved(Record):
     warnings: tuple[str, ...] = ()
     text: str = ""
     group: str = ""
+    requires_guard: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.gpus)

@@ -22,7 +22,16 @@ from nvc.share.model import (
     Share,
 )
 from nvc.share.sources import DEFAULT
-from nvc.share.spec import OFF, format_cap, format_gpu, format_latency, format_memory, format_share, parse_gpu
+from nvc.share.spec import (
+    OFF,
+    REQUIRE,
+    format_cap,
+    format_gpu,
+    format_latency,
+    format_memory,
+    format_share,
+    parse_gpu,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +47,7 @@ SECTION = "share"
 SENSIBLE_MEMORY = 600 << 20
 #: The first architecture whose managed memory moves while programs use it (CUDA's concurrent managed access).
 PASCAL = 6
-GUARDS = ("auto", "require", "off")
+GUARDS = ("auto", REQUIRE, "off")
 MEMORY_ONLY = "memory-only"
 UNKNOWN_DRIVERS = ("refuse", MEMORY_ONLY)
 #: Priorities, the tightest first.
@@ -137,8 +146,13 @@ def decide(policy: Policy, gpus: Sequence[Gpu], requested: RequestedShare | None
     resolved = tuple(_resolve(policy, gpu, said, source, warnings) for gpu, said in zip(whole, per_gpu, strict=True))
     if not asked and all(_is_whole(gpu) for gpu in resolved):
         return Resolved()
-    group = requested.share.group if requested is not None else ""
-    return Resolved(resolved, source, tuple(dict.fromkeys(warnings)), text(resolved), group)
+    group, requires_guard = (requested.share.group, requested.share.requires_guard) if requested else ("", False)
+    return Resolved(resolved, source, tuple(dict.fromkeys(warnings)), text(resolved), group, requires_guard)
+
+
+def guarded(policy: Policy, resolved: Resolved) -> Policy:
+    """The rules for a container with this share: fixed settings may require the guard where the node does not."""
+    return policy.replace(guard=REQUIRE) if resolved.requires_guard else policy
 
 
 def origins(

@@ -100,4 +100,4 @@ def _source(policy: Policy, request: ShareRequest) -> Resolved | None:
         return None if policy.is_empty else default
     if found.share.off:
         return default if policy.clamp and not (policy.is_empty or policy.allow_off) else None
-    return Resolved(source=found.source, group=found.share.group)
+    return Resolved(source=found.source, group=found.share.group, requires_guard=found.share.requires_guard)

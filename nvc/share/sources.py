@@ -9,7 +9,7 @@ from __future__ import annotations
 from nvc.base.errors import InputError
 from nvc.share import dialects
 from nvc.share.dialects import RequestedShare
-from nvc.share.spec import merge, parse
+from nvc.share.spec import REQUIRE, merge, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +33,11 @@ def requested(policy: Policy, request: ShareRequest) -> RequestedShare | None:
             raise InputError(
                 f"{found.source}: group={found.share.group} is not accepted: it would join another tenant",
                 hint=f"groups come from {FIXED} of a hook or of nvc-py configure, which root sets",
+            )
+        if found.share.requires_guard and name != FIXED:
+            raise InputError(
+                f"{found.source}: guard={REQUIRE} is not accepted: it is a setting of the node",
+                hint=f"it comes from {FIXED} of a hook or of nvc-py configure, or from [share] guard of config.toml",
             )
         return found
     return None

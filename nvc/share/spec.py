@@ -5,10 +5,12 @@
     setting   = "mem=" ( quantity | percentage ) | "weight=" 1..1000 | "cap=" percentage
               | "priority=" ( "normal" | "low" | "high" | "service" ) | "latency=" NUMBER ( "us" | "ms" )
               | "oversubscribe=" ( "on" | "off" ) | "group=" NAME
+              | "guard=require"
     selector  = INDEX | "#" POSITION | "GPU-" UUID | "MIG-" UUID | PCI bus id
 
 INDEX counts the GPUs of the host as nvidia-smi on the host does; #POSITION counts those that the container sees.
-NAME joins containers to one tenant, whatever part it stands in; ``nvc.share.sources`` says which sources may use it.
+NAME joins containers to one tenant, and guard=require keeps the container from starting without the guard, whatever
+part they stand in; ``nvc.share.sources`` says which sources may use them.
 Quantities are Kubernetes': bytes, or with Ki Mi Gi Ti (1024) or k K M G T (1000), and 1Mi or more: mem=10 has lost
 its unit. Whole texts come from tenants: every number has a length limit before int() sees it, and every mistake is an
 InputError that names its setting.
@@ -20,6 +22,7 @@ from nvc.base.errors import InputError
 from nvc.request.selection import normalize_bus_id
 from nvc.share.model import (
     CAP_WHOLE,
+    DEFAULT_WEIGHT,
     LEAST_LATENCY_US,
     MOST_LATENCY_US,
     PRIORITIES,
@@ -43,8 +46,12 @@ MEMORY_LIMIT = 1 << 50
 #: Nothing computes in less; a smaller number has lost its unit.
 MEMORY_LEAST = 1 << 20
 OFF = "off"
-#: Longest name of a group: a file of a tenant may be named for it.
+#: Of guard, as of the node's rule (``nvc.share.policy.GUARDS``).
+REQUIRE = "require"
+#: Longest name of a group.
 GROUP_LENGTH = 63
+#: Between the names of a container that is of several groups; no name has it.
+JOINT = "+"
 
 _DIGITS = frozenset("0123456789")
 _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
@@ -90,11 +97,13 @@ def parse(text: str) -> Share:
     default: GpuShare | None = None
     per_gpu: dict[str, GpuShare] = {}
     groups: set[str] = set()
+    requires_guard = False
     for part in text.split(";"):
-        selector, gpu, group = _part(part.strip(" "))
+        selector, gpu, group, guard = _part(part.strip(" "))
         groups.update({group} - {""})
+        requires_guard = requires_guard or guard
         if gpu == GpuShare():
-            continue  # a group, which is not of one GPU
+            continue  # what is not of one GPU
         if not selector:
             if default is not None:
                 raise InputError(
@@ -107,27 +116,67 @@ def parse(text: str) -> Share:
             per_gpu[selector] = gpu
     if len(per_gpu) > GPU_LIMIT:
         raise InputError(f"share: {len(per_gpu)} GPUs are named", hint=f"a share holds at most {GPU_LIMIT}")
-    return Share(default, tuple(per_gpu.items()), group=_one(groups))
+    return Share(default, tuple(per_gpu.items()), group=_one(groups), requires_guard=requires_guard)
 
 
 def merge(texts: Iterable[str]) -> Share:
-    """Several specs as one: those of a container's hooks, each of which names its own GPU. Raises InputError."""
+    """Several specs as one: those of a container's hooks, each of which names its own GPU. Raises InputError.
+
+    Specs of several groups make the container a member of all: its group's name has them all. What two groups say of
+    one GPU adds up, because each has an amount of its own; without groups it must be the same.
+    """
     shares = [parse(text) for text in dict.fromkeys(texts)]
     if len(shares) > 1 and any(share.off for share in shares):
         raise InputError(
             "share: off stands beside other settings", hint="every hook of the container says off, or none"
         )
     defaults = {share.default for share in shares if share.default is not None}
-    per_gpu: dict[str, GpuShare] = {}
-    for selector, gpu in (pair for share in shares for pair in share.per_gpu):
-        if per_gpu.setdefault(selector, gpu) != gpu:
-            raise InputError(
-                f"share: GPU {selector} has {format_gpu(per_gpu[selector])} and {format_gpu(gpu)}", hint=_ONE_SHARE
-            )
+    found: dict[str, dict[str, GpuShare]] = {}
+    for share in shares:
+        for selector, gpu in share.per_gpu:
+            known = found.setdefault(selector, {})
+            if known.setdefault(share.group, gpu) != gpu or (len(known) > 1 and "" in known):
+                other = next(one for one in known.values() if one != gpu or len(known) > 1)
+                raise InputError(
+                    f"share: GPU {selector} has {format_gpu(other)} and {format_gpu(gpu)}", hint=_ONE_SHARE
+                )
+    groups = sorted({share.group for share in shares} - {""})
+    if len(groups) > 1 and defaults:
+        raise InputError(
+            f"share: groups {' and '.join(groups)} in one container, and not all of their settings name a GPU",
+            hint="each group has an amount of its own: name the GPU by its UUID",
+        )
     if len(defaults) > 1:
         raise InputError(f"share: all GPUs have {' and '.join(map(format_gpu, defaults))}", hint=_ONE_SHARE)
-    group = _one({share.group for share in shares} - {""})
-    return Share(next(iter(defaults), None), tuple(per_gpu.items()), any(share.off for share in shares), group)
+    off, requires_guard = (any(getattr(share, field) for share in shares) for field in ("off", "requires_guard"))
+    per_gpu = tuple((selector, _sum(selector, tuple(by_group.values()))) for selector, by_group in found.items())
+    return Share(next(iter(defaults), None), per_gpu, off, JOINT.join(groups), requires_guard)
+
+
+def have_common(group: str, other: str) -> bool:
+    """Whether two groups of containers (``Share.group``, "" for none) have the amount of one name of a group."""
+    return not ({*group.split(JOINT)} - {""}).isdisjoint(other.split(JOINT))
+
+
+def _sum(selector: str, amounts: tuple[GpuShare, ...]) -> GpuShare:
+    """What several groups have of one GPU. Raises InputError for amounts that cannot be added."""
+    first, *others = amounts
+    for more in others:
+        same = (first.priority, first.latency) == (more.priority, more.latency)
+        if not first.memory or not more.memory or not same:
+            raise InputError(
+                f"share: GPU {selector} has {format_gpu(first)} and {format_gpu(more)}, which do not add up",
+                hint="name memory in bytes and the same priority for all groups of a container",
+            )
+        first = GpuShare(
+            memory=first.memory + more.memory,
+            cap=min(first.cap + more.cap, CAP_WHOLE) if first.cap and more.cap else 0,
+            weight=min((first.weight or DEFAULT_WEIGHT) + (more.weight or DEFAULT_WEIGHT), WEIGHT_LIMIT),
+            priority=first.priority,
+            oversubscribe=first.oversubscribe and more.oversubscribe,
+            latency=first.latency,
+        )
+    return first
 
 
 def _one(groups: set[str]) -> str:
@@ -145,6 +194,7 @@ def format_share(share: Share) -> str:
         return OFF
     parts = [format_gpu(share.default)] if share.default is not None else []
     parts += [f"group={share.group}"] if share.group else []
+    parts += [f"guard={REQUIRE}"] if share.requires_guard else []
     parts += [f"{selector}:{format_gpu(gpu)}" for selector, gpu in share.per_gpu]
     return ";".join(parts)
 
@@ -152,7 +202,7 @@ def format_share(share: Share) -> str:
 def parse_gpu(text: str) -> GpuShare:
     """The settings for one GPU, without a selector. Raises InputError."""
     share = parse(text)
-    if share.default is None or share.per_gpu or share.off or share.group:
+    if share.default is None or share.per_gpu or share.off or share.group or share.requires_guard:
         raise InputError(f"share: {shown(text)} is not for one GPU", hint="write settings only: mem=10Gi,weight=30")
     return share.default
 
@@ -205,8 +255,8 @@ def _decimal(value: int, places: int) -> str:
     return f"{whole}.{rest:0{places}d}".rstrip("0") if rest else str(whole)
 
 
-def _part(text: str) -> tuple[str, GpuShare, str]:
-    """(selector or "", settings of the GPU, name of the group or "")."""
+def _part(text: str) -> tuple[str, GpuShare, str, bool]:
+    """(selector or "", settings of the GPU, name of the group or "", whether the guard is required)."""
     # A selector ends at the last colon before the first setting's "=": bus ids have colons of their own.
     head, equals, rest = text.partition("=")
     selector, colon, name = head.rpartition(":")
@@ -228,8 +278,8 @@ def _part(text: str) -> tuple[str, GpuShare, str]:
     if "mem" in found:
         amount, relative = found.pop("mem")
         found["memory_part" if relative else "memory"] = amount
-    group = found.pop("group", "")
-    return _selector(selector) if colon else "", GpuShare(**found), group
+    group, guard = found.pop("group", ""), found.pop("guard", False)
+    return _selector(selector) if colon else "", GpuShare(**found), group, guard
 
 
 def _selector(text: str) -> str:
@@ -316,6 +366,12 @@ def _group(value: str) -> str:
     return value
 
 
+def _guard(value: str) -> bool:
+    if value != REQUIRE:
+        raise InputError(f"share: guard={shown(value)} is unknown", hint=f"guard takes {REQUIRE}")
+    return True
+
+
 def _number(text: str, unit: int) -> int | None:
     """``text`` (digits, perhaps a point and digits) times ``unit``, rounded down; None if it is something else."""
     whole, point, fraction = text.partition(".")
@@ -335,4 +391,5 @@ _SETTINGS: dict[str, Callable[[str], Any]] = {
     "latency": _latency,
     "oversubscribe": _oversubscribe,
     "group": _group,
+    "guard": _guard,
 }

@@ -14,7 +14,7 @@ from nvc.guard.protocol import Client, NoAgent
 from nvc.guard.registered import control
 from nvc.request.injection import ShareRequest
 from nvc.share import abi, policyfile
-from nvc.share.policy import as_gpu_share, origins
+from nvc.share.policy import as_gpu_share, guarded, origins
 from nvc.share.preview import preview
 from nvc.share.sources import leaves_guard, requested
 from nvc.share.spec import format_cap, format_latency, format_memory
@@ -109,7 +109,7 @@ def answer(settings: Settings | None, request: ShareRequest, devices: Sequence[s
     resolved = preview(policy, request, selection, driver, warnings.append)
     if resolved is None:
         return {"outcome": "none", "source": "", "warnings": warnings, "gpus": []}
-    behind, alone = _enforcers(policy, request, driver.nvrm_version)
+    behind, alone = _enforcers(guarded(policy, resolved), request, driver.nvrm_version)
     if resolved.group or resolved.has_service:
         behind, alone = (HELD if held == HELD else REFUSED for held in (behind, alone))
     agent = _agent(directory) if behind == HELD else ""

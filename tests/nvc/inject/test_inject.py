@@ -208,6 +208,16 @@ def test_a_node_that_requires_the_guard_gives_no_share_without_it(
         assert not found, "a container without a share starts"
 
 
+@pytest.mark.parametrize("rule", ["auto", "off"])
+def test_fixed_settings_that_require_the_guard_give_no_share_without_it(
+    tmp_path: Path, asked: ShareRequest, rule: str
+) -> None:
+    (tmp_path / "config.toml").write_text(f'[agent]\ndirectory = "{tmp_path}"\n[share]\nguard = "{rule}"\n')
+    fixed = asked.replace(option="", fixed=("mem=1Gi,guard=require",), bundle=str(tmp_path))
+    with pytest.raises(PrivilegeError, match="a guard for shares, and this container has none"):
+        share.plan(fixed, Selection(gpus=(gpu(0),)), Host(), driver(), CONTAINER, Log.none())
+
+
 def test_a_request_for_more_than_the_node_gives_is_refused_by_its_word(tmp_path: Path, asked: ShareRequest) -> None:
     (tmp_path / "config.toml").write_text('[share]\nmaximum = "cap=25%"\n')
     with pytest.raises(InputError, match="cap=50% is more than this node gives"):

@@ -8,10 +8,10 @@ from nvc.base.errors import InputError
 from nvc.model import Selection
 from nvc.request.injection import ShareRequest
 from nvc.share.model import GpuShare, Share
-from nvc.share.policy import Policy
+from nvc.share.policy import Policy, guarded
 from nvc.share.preview import preview
 from nvc.share.sources import ANNOTATION, DEFAULT, FIXED, OPTION, leaves_guard, requested
-from nvc.share.spec import format_share, merge, parse, parse_gpu
+from nvc.share.spec import format_share, have_common, merge, parse, parse_gpu
 from tests.support.inventories import gpu
 
 GPUS = tuple(
@@ -77,7 +77,7 @@ def test_a_group_has_a_name_that_a_file_can_have(name: str) -> None:
 
 
 def test_a_spec_with_a_group_is_read_back() -> None:
-    for text in (f"cap=5%;group=x;{A}:mem=1Gi", "group=x", f"group=x;{A}:mem=1Gi"):
+    for text in (f"cap=5%;group=x;{A}:mem=1Gi", "group=x", f"group=x;{A}:mem=1Gi", "cap=5%;group=x;guard=require"):
         assert format_share(parse(text)) == text
 
 
@@ -95,9 +95,54 @@ def test_several_hooks_add_up_to_one_share() -> None:
     ]
 
 
+def test_what_two_claims_have_of_one_gpu_adds_up() -> None:
+    first, second = f"{A}:mem=1Gi,weight=300,cap=30%,group=x-0", f"{A}:mem=2Gi,weight=1,cap=100%,group=y-0"
+    assert merge((first, second, f"{B}:mem=1Gi,group=x-1")) == Share(
+        None, ((A, GpuShare(3 << 30, cap=1000, weight=301)), (B, GpuShare(1 << 30))), group="x-0+x-1+y-0"
+    )
+    assert merge((first, first)) == parse(first), "two hooks that say the same are one"
+
+
+def test_groups_with_one_amount_in_common_are_found() -> None:
+    assert have_common("x", "x")
+    assert have_common("x+y", "y")
+    assert not have_common("x+y", "xy")
+    assert not have_common("", "")
+    assert not have_common("", "x")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        pytest.param(ShareRequest(annotation="mem=1Gi,guard=require"), id="annotation"),
+        pytest.param(ShareRequest(option="guard=require;mem=1Gi"), id="option"),
+        pytest.param(ShareRequest(environment={"NVC_SHARE": "mem=1Gi,guard=require"}), id="variable"),
+    ],
+)
+def test_only_fixed_settings_require_the_guard(request_: ShareRequest) -> None:
+    with pytest.raises(InputError, match="guard=require is not accepted"):
+        requested(Policy(), request_)
+
+
+def test_fixed_settings_require_the_guard_whatever_the_nodes_rule_is() -> None:
+    fixed = ShareRequest(fixed=(f"{A}:mem=1Gi,guard=require", f"{B}:mem=1Gi"))
+    for selection in (None, Selection(gpus=GPUS)):
+        found = preview(Policy(guard="off"), fixed, selection)
+        assert found is not None
+        assert "require" == guarded(Policy(guard="off"), found).guard
+    found = preview(Policy(guard="off"), ShareRequest(fixed=(f"{A}:mem=1Gi",)), Selection(gpus=GPUS))
+    assert found is not None
+    assert "off" == guarded(Policy(guard="off"), found).guard
+
+
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
+        ((f"{A}:mem=1Gi,guard=auto",), "guard='auto' is unknown"),
+        ((f"{A}:mem=1Gi,group=a", f"{A}:mem=2Gi"), "has mem=1Gi and mem=2Gi"),
+        ((f"{A}:mem=1Gi,group=a", f"{A}:mem=1Gi"), "has mem=1Gi and mem=1Gi"),
+        ((f"{A}:mem=1Gi,group=a", f"{A}:mem=50%,group=b"), "do not add up"),
+        ((f"{A}:mem=1Gi,group=a", f"{A}:mem=1Gi,group=b,priority=low"), "do not add up"),
         ((f"{A}:mem=1Gi", f"{A.lower().replace('gpu', 'GPU')}:mem=2Gi"), "has mem=1Gi and mem=2Gi"),
         (("mem=1Gi", "mem=2Gi"), "all GPUs have"),
         (("off", "mem=2Gi"), "off stands beside"),

@@ -1,0 +1,127 @@
+"""Opaque parameters of a claim or a device class: how an allocated share is held. Pure.
+
+Amounts never come from here: memory and compute are what the scheduler allocated. A class is the administrator's, so
+a claim that uses it can only tighten what its parameters say.
+
+    {apiVersion: nvc.dev/v1, kind: Share, cap: reservation | none | "50%", priority: low | normal | high,
+     oversubscribe: off | on, guard: require}
+
+The guard holds every share of a claim. guard: require puts a whole GPU under it too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nvc.base.errors import InputError
+from nvc.base.record import Record
+from nvc.kube.names import DRIVER, PARAMETERS_KIND, PARAMETERS_VERSION
+from nvc.share.model import CAP_WHOLE, PRIORITIES, SERVICE
+from nvc.share.policy import RANK
+from nvc.share.spec import REQUIRE, parse_gpu, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+#: cap: the percentage that is reserved.
+RESERVATION = "reservation"
+_NONE = "none"
+#: A service is put before all others on its GPU, which is not a claim's to say.
+_PRIORITIES = tuple(word for word in PRIORITIES if word != SERVICE)
+_KEYS = ("cap", "priority", "oversubscribe", "guard")
+
+
+class Parameters(Record):
+    """cap: in 1/1000, CAP_WHOLE for none. is_reserved: no more than the reservation, whatever that is.
+
+    priority: normal, low or high. requires_guard: also for a whole GPU.
+    """
+
+    cap: int = CAP_WHOLE
+    is_reserved: bool = False
+    priority: str = "normal"
+    oversubscribe: bool = False
+    requires_guard: bool = False
+
+
+def decode(data: object, of: str) -> Parameters:
+    """The parameters in ``data``. of: whose they are, for messages. Raises InputError."""
+    if not isinstance(data, dict):
+        raise InputError(f"{of}: parameters are no object", hint=_allowed())
+    kind = data.get("apiVersion"), data.get("kind")
+    if kind != (PARAMETERS_VERSION, PARAMETERS_KIND):
+        raise InputError(
+            f"{of}: parameters of apiVersion {shown(str(kind[0]))}, kind {shown(str(kind[1]))} are not known",
+            hint=f"write apiVersion: {PARAMETERS_VERSION}, kind: {PARAMETERS_KIND}",
+        )
+    unknown = sorted(str(key) for key in data.keys() - {"apiVersion", "kind", *_KEYS})
+    if unknown:
+        raise InputError(f"{of}: parameter {shown(unknown[0])} is not known", hint=_allowed())
+    cap = data.get("cap", _NONE)
+    return Parameters(
+        cap=_cap(cap, of),
+        is_reserved=cap == RESERVATION,
+        priority=_word(data, "priority", _PRIORITIES, "normal", of),
+        # off and on are no texts to YAML 1.1.
+        oversubscribe=_word(data, "oversubscribe", ("off", "on", False, True), "off", of) in ("on", True),
+        requires_guard="guard" in data and _word(data, "guard", (REQUIRE,), REQUIRE, of) == REQUIRE,
+    )
+
+
+def tightest(found: Iterable[Parameters]) -> Parameters:
+    """The parameters that keep within all of them."""
+    rest = list(found)
+    if not rest:
+        return Parameters()
+    return Parameters(
+        cap=min(one.cap for one in rest),
+        is_reserved=any(one.is_reserved for one in rest),
+        priority=min((one.priority for one in rest), key=lambda word: RANK[word]),
+        oversubscribe=all(one.oversubscribe for one in rest),
+        requires_guard=any(one.requires_guard for one in rest),
+    )
+
+
+def of_request(config: Iterable[Mapping[str, Any]], request: str, of: str) -> Parameters:
+    """What holds for one request of a claim. Raises InputError.
+
+    config: ``status.allocation.devices.config``. request: as in a result; of alternatives, REQUEST/ALTERNATIVE.
+    Of one source the last entry counts; between class and claim the tighter setting.
+    """
+    by_source: dict[str, Parameters] = {}
+    for entry in config:
+        opaque = entry.get("opaque")
+        if not isinstance(opaque, dict) or opaque.get("driver") != DRIVER:
+            continue
+        named = entry.get("requests") or ()
+        if not named or request in named or request.partition("/")[0] in named:
+            source = "class" if entry.get("source") == "FromClass" else "claim"
+            by_source[source] = decode(opaque.get("parameters"), f"{of}: config of the {source}")
+    return tightest(by_source.values())
+
+
+def _cap(value: object, of: str) -> int:
+    if value in (_NONE, RESERVATION):
+        return CAP_WHOLE
+    if not isinstance(value, str) or not value.endswith("%"):
+        raise InputError(f"{of}: cap {shown(str(value))} is not known", hint=_allowed())
+    try:
+        return parse_gpu(f"cap={value}").cap
+    except InputError as error:
+        raise InputError(f"{of}: {error.message}", hint=_allowed()) from None
+
+
+def _word(data: Mapping[str, Any], key: str, known: tuple[object, ...], default: str, of: str) -> Any:
+    value = data.get(key, default)
+    # 0 and 1 are equal to False and True.
+    if not any(value == one and type(value) is type(one) for one in known):
+        raise InputError(f"{of}: {key} {shown(str(value))} is not known", hint=_allowed())
+    return value
+
+
+def _allowed() -> str:
+    return (
+        f'cap is {RESERVATION}, {_NONE} or a percentage ("50%"), priority one of {", ".join(_PRIORITIES)}, '
+        f"oversubscribe off or on, guard {REQUIRE}"
+    )

@@ -1,0 +1,443 @@
+"""The driver beside a kubelet and an API server: claims come and go, and every failure of its surroundings."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nvc.cdi import files
+from nvc.kube import wire
+from nvc.share import policyfile
+from tests.nvc.kube.conftest import NODE, SHARE, Bed, Running, eventually
+
+WHOLE = {"device": "gpu-1", "shareID": "4b0ddbc6-5a1e-4b4a-9b9a-0a2f4e6c8d10"}
+
+
+def edits(bed: Bed, uid: str, number: int = 0) -> dict[str, Any]:
+    """What the file of a claim has for one device."""
+    spec = yaml.safe_load(bed.file(uid).read_text())
+    found: dict[str, Any] = next(one for one in spec["devices"] if one["name"] == f"{uid}-{number}")["containerEdits"]
+    return found
+
+
+def generations(bed: Bed) -> set[int]:
+    return {one["spec"]["pool"]["generation"] for one in list(bed.api.slices.values())}
+
+
+def published(bed: Bed) -> int:
+    """Waits until every GPU is; the generation."""
+    eventually(lambda: len(bed.api.slices) == 8 and len(generations(bed)) == 1)
+    return generations(bed).pop()
+
+
+def again(running: Running) -> None:
+    """The machine's key has changed."""
+    running.driver._key = None
+
+
+def test_a_share_becomes_one_file_with_the_gpus_node_and_fixed_settings(bed: Bed) -> None:
+    bed.start()
+    uid = bed.api.add_claim([SHARE])
+
+    answer = bed.kubelet.prepare(("claim", uid))[uid]
+
+    assert "" == answer.error
+    [device] = answer.devices
+    assert ("gpu", NODE, "gpu-0") == (device.request_names[0], device.pool_name, device.device_name)
+    assert ["nvc.dev/driver=all", f"nvc.dev/claim={uid}-0"] == list(device.cdi_device_ids)
+    assert SHARE["shareID"] == device.share_id
+    assert ["/dev/nvidia0"] == [node["path"] for node in edits(bed, uid)["deviceNodes"]]
+    [hook] = edits(bed, uid)["hooks"]
+    settings = "mem=10Gi,weight=300,cap=100%,priority=normal,oversubscribe=off,guard=require"
+    assert [
+        "nvc-cdi-hook",
+        "share",
+        f"--share-fixed={bed.gpus[0].uuid}:{settings},group={uid}-0",
+        f"--sim={bed.machine.host.root}",
+    ] == hook["args"]
+    assert "createContainer" == hook["hookName"]
+
+
+def test_engines_take_the_files_and_find_every_device(bed: Bed) -> None:
+    bed.start()
+    uid = bed.api.add_claim([SHARE, WHOLE])
+    answer = bed.kubelet.prepare(("claim", uid))[uid]
+
+    found = files.listing(files.find([str(bed.cdi)]))
+
+    assert () == found.warnings
+    assert {name for device in answer.devices for name in device.cdi_device_ids} <= set(found.names)
+    static = yaml.safe_load((bed.cdi / "nvc.dev-driver.yaml").read_text())
+    assert "mounts" in static["containerEdits"], "what all have is applied once, however many devices name the file"
+    assert all("mounts" not in edits(bed, uid, number) for number in (0, 1))
+
+
+def test_preparing_again_gives_the_same_answer_and_leaves_the_file(bed: Bed) -> None:
+    bed.start()
+    uid = bed.api.add_claim([SHARE])
+    first = bed.kubelet.prepare(("claim", uid))[uid]
+    before = bed.file(uid).stat()
+
+    assert first == bed.kubelet.prepare(("claim", uid))[uid]
+    assert (before.st_ino, before.st_mtime_ns) == (bed.file(uid).stat().st_ino, bed.file(uid).stat().st_mtime_ns)
+
+
+def test_every_claim_has_an_answer_and_a_refusal_says_why(bed: Bed) -> None:
+    bed.start()
+    uid = bed.api.add_claim([SHARE])
+    other = "00000000-0000-4000-8000-000000000000"
+
+    answer = bed.kubelet.prepare(("claim", uid), ("claim", other), ("missing", other[:-1] + "1"), ("claim", "../../x"))
+
+    assert {uid, other, other[:-1] + "1", "../../x"} == set(answer)
+    assert "" == answer[uid].error
+    assert f"its uid is {uid}, and {other} was asked for" in answer[other].error
+    assert "404" in answer[other[:-1] + "1"].error
+    assert "is no uid of a claim" in answer["../../x"].error
+    assert [f"nvc.dev-claim_{uid}.yaml", "nvc.dev-driver.yaml"] == sorted(path.name for path in bed.cdi.glob("*.yaml"))
+    event = eventually(lambda: next((one for one in bed.api.events if one["regarding"]["uid"] == other), None))
+    assert ("Warning", "space", "claim") == (event["type"], event["metadata"]["namespace"], event["regarding"]["name"])
+    assert "was asked for" in event["note"]
+
+
+def test_unprepare_needs_neither_the_api_server_nor_a_claim(bed: Bed) -> None:
+    bed.start()
+    uid = bed.api.add_claim([SHARE])
+    bed.kubelet.prepare(("claim", uid))
+    bed.api.stop()
+    try:
+        never = "00000000-0000-4000-8000-000000000000"
+        answer = bed.kubelet.unprepare(("claim", uid), ("never", never), ("claim", uid))
+        assert {uid: "", never: ""} == {name: one.error for name, one in answer.items()}
+        assert not bed.file(uid).exists()
+        assert "no answer" in bed.kubelet.prepare(("claim", uid))[uid].error
+    finally:
+        bed.api.start()
+    assert "" == bed.kubelet.prepare(("claim", uid))[uid].error, "it is asked again when the API server is back"
+
+
+def test_a_whole_gpu_has_no_share_and_what_graphics_needs(bed: Bed) -> None:
+    bed.start()
+    memory = f"{bed.gpus[1].memory >> 20}Mi"
+    found = []
+    for row in (WHOLE, {**WHOLE, "consumedCapacity": {"memory": memory, "compute": "0"}}):
+        uid = bed.api.add_claim([row])
+        assert "" == bed.kubelet.prepare(("claim", uid))[uid].error
+        found.append(edits(bed, uid))
+        bed.kubelet.unprepare(("claim", uid))
+    assert found[0] == found[1]
+    nodes = {node["path"] for node in found[0]["deviceNodes"]}
+    assert {"/dev/nvidia1", "/dev/nvidia-modeset"} <= nodes
+    assert "hooks" not in found[0] or "share" not in str(found[0]["hooks"])
+
+
+def test_a_whole_gpu_is_under_the_guard_where_its_class_says_so(bed: Bed) -> None:
+    bed.start()
+    uid = bed.api.add_claim([WHOLE], config=[_config("FromClass", guard="require")])
+    assert "" == bed.kubelet.prepare(("claim", uid))[uid].error
+    assert f"mem={bed.gpus[1].memory >> 20}Mi,weight=1000,cap=100%" in str(edits(bed, uid)["hooks"]).replace("Gi", "Gi")
+
+
+def test_claims_that_do_not_fit_are_refused_with_those_that_are_there(bed: Bed) -> None:
+    """The scheduler sums up; this is the last line of defence."""
+    bed.start()
+    half = bed.gpus[0].memory // 2 >> 20
+    rows = [{**SHARE, "consumedCapacity": {"memory": f"{half}Mi", "compute": "50"}}] * 3
+    uids = [bed.api.add_claim([row], name=f"c{number}") for number, row in enumerate(rows)]
+    errors = [bed.kubelet.prepare((f"c{number}", uid))[uid].error for number, uid in enumerate(uids)]
+    assert ["", ""] == errors[:2]
+    assert "to space/c0, space/c1 too" in errors[2]
+    assert not bed.file(uids[2]).exists()
+    whole = bed.api.add_claim([{"device": "gpu-0"}], name="whole")
+    assert "gpu-0 has" in bed.kubelet.prepare(("whole", whole))[whole].error
+    bed.kubelet.unprepare(("c0", uids[0]))
+    assert "" == bed.kubelet.prepare(("c2", uids[2]))[uids[2]].error
+
+
+def test_compute_is_summed_up_too(bed: Bed) -> None:
+    bed.start()
+    rows = [{**SHARE, "consumedCapacity": {"memory": "1Gi", "compute": "60"}}] * 2
+    first, second = (bed.api.add_claim([row], name=f"c{number}") for number, row in enumerate(rows))
+    assert "" == bed.kubelet.prepare(("c0", first))[first].error
+    assert "120 percent would be given away" in bed.kubelet.prepare(("c1", second))[second].error
+
+
+def test_two_shares_of_one_claim_on_one_gpu_have_a_group_each(bed: Bed) -> None:
+    bed.start()
+    uid = bed.api.add_claim([SHARE, {**SHARE, "request": "more"}])
+    assert "" == bed.kubelet.prepare(("claim", uid))[uid].error
+    assert [True, True] == [f"group={uid}-{number}" in str(edits(bed, uid, number)) for number in (0, 1)]
+
+
+def test_the_nodes_maximum_holds_for_what_a_claim_says(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    (bed.cdi.parent / "config.toml").write_text('[share]\nmaximum = "priority=normal"\n')
+    monkeypatch.setattr(policyfile, "CONFIG", str(bed.cdi.parent / "config.toml"))
+    bed.start()
+    uid = bed.api.add_claim([SHARE], config=[_config("FromClaim", priority="high")])
+    error = bed.kubelet.prepare(("claim", uid))[uid].error
+    assert "claim space/claim: priority=high is more than this node gives" in error
+    assert not bed.file(uid).exists()
+
+
+def test_slices_come_back_within_seconds_and_with_the_same_generation(bed: Bed) -> None:
+    bed.start()
+    generation = published(bed)
+    for _ in range(3):
+        bed.api.forget_slices()
+        eventually(lambda: len(bed.api.slices) == 8, 5)
+    assert {generation} == generations(bed)
+    name = sorted(bed.api.slices)[3]
+    with bed.api.lock:
+        bed.api._change("DELETED", bed.api.slices.pop(name))
+    eventually(lambda: name in bed.api.slices, 5)
+    assert {generation} == generations(bed)
+
+
+def test_a_slice_that_somebody_changed_is_put_right(bed: Bed) -> None:
+    bed.start()
+    generation = published(bed)
+    name = sorted(bed.api.slices)[0]
+    with bed.api.lock:
+        changed = {**bed.api.slices[name], "spec": {**bed.api.slices[name]["spec"], "devices": []}}
+        bed.api.put(name, changed, "MODIFIED")
+    eventually(lambda: bed.api.slices[name]["spec"]["devices"])
+    assert published(bed) > generation
+
+
+def test_an_api_server_without_the_gate_is_told_of_and_not_written_to_for_ever(bed: Bed) -> None:
+    bed.api.ignores = {"allowMultipleAllocations"}
+    running = bed.start()
+    generation = published(bed)
+    eventually(lambda: running.events("slices-cut"))
+    assert "leaves out allowMultipleAllocations" in running.events("slices-cut")[0]["message"]
+    bed.api.forget_slices()
+    eventually(lambda: len(bed.api.slices) == 8)
+    assert generation == published(bed)
+    puts = [one for one in bed.api.asked if one[0] == "PUT"]
+    assert [] == puts
+
+
+def test_an_api_server_that_is_away_at_the_start_gets_the_slices_later(bed: Bed) -> None:
+    bed.api.stop()
+    running = bed.start()
+    eventually(lambda: running.events("slices-failed"))
+    bed.api.start()
+    published(bed)
+
+
+def test_an_error_of_a_gpu_taints_it_and_its_health_is_told(bed: Bed) -> None:
+    bed.start()
+    before = published(bed)
+    address = bed.gpus[2].bus_id[4:-2]
+    stream = iter(bed.kubelet.health())
+    assert {1} == set(next(stream).values())
+    with bed.kernel_log.open("a") as log:
+        log.write(f"3,1,1,-;NVRM: Xid (PCI:{address}): 31, pid=7, an application's own\n")
+        log.write(f"3,2,2,-;NVRM: Xid (PCI:{address}): 79, GPU has fallen off the bus.\n")
+
+    assert {"gpu-2"} == {name for name, health in next(stream).items() if health == 2}
+    device = eventually(lambda: _device(bed, "gpu-2").get("taints"))
+    assert [("gpu.nvc.dev/unhealthy", "xid-79", "NoSchedule")] == [
+        (one["key"], one["value"], one["effect"]) for one in device
+    ]
+    after = published(bed)
+    assert after > before
+    with bed.kernel_log.open("a") as log:
+        log.write(f"3,3,3,-;NVRM: Xid (PCI:{address}): 154, GPU recovery action changed from 0x1 to 0x0 (None)\n")
+    eventually(lambda: not _device(bed, "gpu-2").get("taints"))
+    assert {1} == set(next(stream).values())
+
+
+def test_health_is_served_under_the_old_name_too(bed: Bed) -> None:
+    bed.start()
+    assert 8 == len(next(iter(bed.kubelet.health(name=wire.HEALTH))))
+
+
+def test_a_gpu_that_went_is_tainted_and_given_to_nobody(bed: Bed) -> None:
+    running = bed.start()
+    published(bed)
+    uid = bed.api.add_claim([{**SHARE, "device": "gpu-7"}])
+    bed.machine.inventory = bed.inventory.replace(gpus=bed.gpus[:7])
+    again(running)
+
+    taints = eventually(lambda: _device(bed, "gpu-7").get("taints"))
+    assert "gone" == taints[0]["value"]
+    assert "gpu-7 is not on this node" in bed.kubelet.prepare(("claim", uid))[uid].error
+
+
+def test_a_driver_that_is_unloaded_takes_no_file_away_and_comes_back(bed: Bed) -> None:
+    running = bed.start()
+    uid = bed.api.add_claim([SHARE])
+    bed.kubelet.prepare(("claim", uid))
+    kept, bed.machine.inventory = bed.inventory, None
+    again(running)
+    eventually(lambda: _device(bed, "gpu-0").get("taints"))
+    assert "no GPU now" in bed.kubelet.prepare(("claim", uid))[uid].error
+    assert bed.file(uid).exists()
+    assert "" == bed.kubelet.unprepare(("claim", uid))[uid].error
+    bed.machine.inventory = kept
+    again(running)
+    eventually(lambda: not _device(bed, "gpu-0").get("taints"))
+    assert "" == bed.kubelet.prepare(("claim", uid))[uid].error
+
+
+def test_another_version_of_the_gpus_driver_is_in_files_and_slices(bed: Bed) -> None:
+    running = bed.start()
+    generation = published(bed)
+    uid = bed.api.add_claim([SHARE])
+    bed.kubelet.prepare(("claim", uid))
+    head = bed.file(uid).read_text().splitlines()[0]
+    driver = bed.inventory.driver
+    bed.machine.inventory = bed.inventory.replace(driver=driver.replace(nvrm_version="590.1.02", libraries=()))
+    before = (bed.cdi / "nvc.dev-driver.yaml").read_text()
+    again(running)
+
+    eventually(lambda: {"version": "590.1.2"} == _device(bed, "gpu-0")["attributes"]["driverVersion"])
+    assert published(bed) == generation + 1
+    assert before != (bed.cdi / "nvc.dev-driver.yaml").read_text()
+    assert head == bed.file(uid).read_text().splitlines()[0]
+
+
+def test_files_outlive_a_reboot_and_are_made_anew_from_their_records(bed: Bed) -> None:
+    running = bed.start()
+    uid = bed.api.add_claim([SHARE])
+    first = bed.kubelet.prepare(("claim", uid))[uid]
+    content = bed.file(uid).read_text()
+    bed.stop(running)
+    bed.file(uid).write_text(content.splitlines(keepends=True)[0] + "old: driver\n")
+    (bed.cdi / f".nvc.dev-claim_{uid}.yaml.0123.tmp").write_text("half")
+    (bed.cdi / "nvc.dev-driver.yaml").unlink()
+    bed.api.stop()
+    try:
+        bed.start()
+        assert content == bed.file(uid).read_text(), "without the API server"
+    finally:
+        bed.api.start()
+    assert (bed.cdi / "nvc.dev-driver.yaml").exists()
+    assert [] == list(bed.cdi.glob("*.tmp")) + list(bed.cdi.glob(".*.tmp"))
+    assert first == bed.kubelet.prepare(("claim", uid))[uid]
+
+
+def test_a_file_that_is_not_ours_is_left_and_refuses_its_claim(bed: Bed) -> None:
+    bed.start()
+    uid = bed.api.add_claim([SHARE])
+    bed.file(uid).write_text("cdiVersion: 0.5.0\n")
+    assert "its first line is not nvc-py's" in bed.kubelet.prepare(("claim", uid))[uid].error
+    assert "" == bed.kubelet.unprepare(("claim", uid))[uid].error
+    assert "" == bed.kubelet.prepare(("claim", uid))[uid].error
+
+
+def test_two_processes_serve_while_the_driver_is_upgraded(bed: Bed) -> None:
+    old = bed.start(instance="old")
+    uid = bed.api.add_claim([SHARE])
+    first = bed.kubelet.prepare(("claim", uid))[uid]
+    published(bed)
+    new = bed.start(instance="new")
+    assert ["gpu.nvc.dev-old-reg.sock", "gpu.nvc.dev-new-reg.sock"] == [one.name for one in bed.kubelet.registrations()]
+    ends = [bed.kubelet.register(path).endpoint for path in bed.kubelet.registrations()]
+    assert [first, first] == [bed.kubelet.prepare(("claim", uid), endpoint=end)[uid] for end in ends]
+    bed.kubelet.unprepare(("claim", uid), endpoint=ends[1])
+    assert not bed.file(uid).exists(), "what one prepared the other one unprepares"
+    bed.stop(old)
+    assert ["gpu.nvc.dev-new-reg.sock"] == [one.name for one in bed.kubelet.registrations()]
+    assert not Path(ends[0]).exists()
+    assert first == bed.kubelet.prepare(("claim", uid))[uid]
+    bed.api.forget_slices()
+    published(bed)
+    assert new.events("slices")
+
+
+def test_only_the_newer_process_publishes_and_the_older_one_after_its_end(bed: Bed) -> None:
+    old = bed.start(instance="old")
+    published(bed)
+    seen = bed.inventory
+    bed.machine.inventory = seen.replace(driver=seen.driver.replace(nvrm_version="590.1.02"))
+    new = bed.start(instance="new")
+    eventually(lambda: {"version": "590.1.2"} == _device(bed, "gpu-0")["attributes"]["driverVersion"])
+    generation = published(bed)
+    told = len(old.events("slices"))
+    bed.api.forget_slices()
+    assert generation == published(bed)
+    assert told == len(old.events("slices"))
+    bed.stop(new)
+    bed.api.forget_slices()
+    published(bed)
+    assert {"version": seen.driver.nvrm_version.replace(".0", ".")} == _device(bed, "gpu-0")["attributes"][
+        "driverVersion"
+    ]
+
+
+def test_sockets_of_a_killed_process_are_removed_and_those_of_a_living_one_are_not(bed: Bed) -> None:
+    registry = bed.kubelet.directory / "plugins_registry"
+    registry.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as dead, socket.socket(socket.AF_UNIX) as other:
+        dead.bind(f"{registry}/gpu.nvc.dev-dead-reg.sock")
+        other.bind(f"{registry}/other.example-reg.sock")
+    bed.start(instance="old")
+    bed.start(instance="new")
+    assert ["gpu.nvc.dev-new-reg.sock", "gpu.nvc.dev-old-reg.sock", "other.example-reg.sock"] == sorted(
+        one.name for one in bed.kubelet.registrations()
+    )
+
+
+def test_the_end_leaves_slices_and_files_and_no_socket(bed: Bed) -> None:
+    running = bed.start()
+    uid = bed.api.add_claim([SHARE])
+    bed.kubelet.prepare(("claim", uid))
+    published(bed)
+    bed.stop(running)
+    assert bed.file(uid).exists()
+    assert 8 == len(bed.api.slices)
+    assert [] == [name for _, _, names in os.walk(bed.kubelet.directory) for name in names]
+
+
+def test_the_claims_status_says_what_is_held(bed: Bed) -> None:
+    bed.start()
+    uid = bed.api.add_claim([SHARE])
+    foreign = {"driver": "nic.example", "pool": "p", "device": "d"}
+    bed.api.claims["space", "claim"]["status"]["devices"] = [foreign]
+    for _ in range(2):
+        bed.kubelet.prepare(("claim", uid))
+        there, own = eventually(
+            lambda: (
+                len(bed.api.claims["space", "claim"]["status"]["devices"]) == 2
+                and bed.api.claims["space", "claim"]["status"]["devices"]
+            )
+        )
+        assert foreign == there
+        assert (NODE, "gpu-0", SHARE["shareID"]) == (own["pool"], own["device"], own["shareID"])
+        assert ("10Gi", 30) == (own["data"]["memory"], own["data"]["compute"])
+        assert [("Ready", "True")] == [(one["type"], one["status"]) for one in own["conditions"]]
+
+
+def test_without_the_right_to_write_a_status_pods_start(bed: Bed) -> None:
+    running = bed.start()
+    bed.api.refuse["PATCH", "/status"] = 403
+    bed.api.refuse["GET", "/api/v1/nodes"] = 403
+    uid = bed.api.add_claim([SHARE])
+    assert "" == bed.kubelet.prepare(("claim", uid))[uid].error
+    assert "chart's RBAC" in eventually(lambda: running.events("report-failed"))[0]["hint"]
+    published(bed)
+
+
+def test_slices_belong_to_the_node(bed: Bed) -> None:
+    bed.start()
+    published(bed)
+    owners = [one["metadata"]["ownerReferences"] for one in bed.api.slices.values()]
+    assert [[{"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": f"uid-of-{NODE}"}]] * 8 == owners
+
+
+def _config(source: str, **parameters: str) -> dict[str, Any]:
+    opaque = {"driver": "gpu.nvc.dev", "parameters": {"apiVersion": "nvc.dev/v1", "kind": "Share", **parameters}}
+    return {"source": source, "requests": [], "opaque": opaque}
+
+
+def _device(bed: Bed, name: str) -> dict[str, Any]:
+    """As it is published; {} where it is not."""
+    rows = [device for one in list(bed.api.slices.values()) for device in one["spec"]["devices"]]
+    return next((row for row in rows if row["name"] == name), {"attributes": {"driverVersion": {}}})
