@@ -22,11 +22,11 @@ from tests.support.spoken import Spoken
 pytestmark = [pytest.mark.gpu, pytest.mark.system]
 
 GIB = 1 << 30
-#: Section 8 of the design.
-GOALS = {"alloc + free 4 MiB": 1.6, "alloc + free 4 KiB": 1.6, "empty launch": 1.01}
-CONTEXT, TRAINING = 1.05, 0.99
-#: What a context may cost at the most: the goal is not met (docs/internals/design.md, "Where a goal is not met").
-CONTEXT_MOST = 1.12
+ALLOCATION = 1.45
+GOALS = {"alloc + free 4 MiB": ALLOCATION, "alloc + free 4 KiB": ALLOCATION, "empty launch": 1.01}
+CONTEXT, TRAINING = 1.08, 0.99
+#: Above this the suite fails: goals are not met on every machine (docs/internals/design.md, "Where a goal is not met").
+ALLOCATION_MOST, CONTEXT_MOST = 1.6, 1.12
 #: A launch is compared by its instructions: from process to process its time differs by more than the goal.
 BY_TIME = ("alloc + free 4 MiB", "alloc + free 4 KiB")
 #: Processes are started anew, because where their memory lies makes them faster or slower for all their life: an
@@ -57,7 +57,7 @@ def test_allocations_cost_what_the_design_allows(calm: Guarding, start: Starts, 
         got=f"{status.handling_ns / status.notifications / 1000:.1f} µs of {status.notifications}, "
         f"{status.performed} performed, {status.continued} continued",
     )
-    assert {what: found[what].ratio for what in BY_TIME if found[what].misses(GOALS[what])} == {}
+    assert {what: found[what].ratio for what in BY_TIME if found[what].misses(ALLOCATION_MOST)} == {}
 
 
 def test_a_launch_is_none_of_its_business(calm: Guarding, start: Starts, table: Table) -> None:
@@ -148,8 +148,8 @@ def test_beside_another_build(calm: Guarding, before: Guarding, start: Starts, t
     handled = [tenant.status() for tenant in tenants]
     contexts = costs.alternating(lambda: begin("context"), "first", BASELINE_CONTEXTS, 1, warm=False)
     for place, build in enumerate(("this build", "the one before")):
-        Costs(pairs[place], pairs[2]).add(table, f"alloc + free 4 MiB, {build}", 1.45, "µs", scale=1e-3)
-        Costs(contexts[place], contexts[2]).add(table, f"first context, {build}", 1.08, "ms", scale=1e-6)
+        Costs(pairs[place], pairs[2]).add(table, f"alloc + free 4 MiB, {build}", ALLOCATION, "µs", scale=1e-3)
+        Costs(contexts[place], contexts[2]).add(table, f"first context, {build}", CONTEXT, "ms", scale=1e-6)
         status = handled[place]
         table.add(
             f"handling of a notification, {build}",
