@@ -208,10 +208,20 @@ void evidence_expect (struct rm *rm, const struct rm_call *call)
     struct named *named = &rm->named[rm->named_next++ % NAMED_MAX];
 
     rm->unconfirmed++;
+    rm->has_lost_named |= named->is_open;
     if (call->own.class != NULL && call->own.class->kind == CLASS_CLIENT)
         *named = (struct named) {.file = call->file, .handle = call->descriptor, .is_open = true};
     else
         *named = (struct named) {.client = head->hRoot, .handle = head->hObjectNew, .class = head->hClass, .tries = TRIES, .is_open = true};
+}
+
+bool rm_expects_client (const struct rm *rm, uint64_t file)
+{
+    bool expects = rm->has_lost_named;
+
+    for (unsigned i = 0; i < NAMED_MAX; i++)
+        expects |= rm->named[i].is_open && rm->named[i].file == file;
+    return expects && rm->unconfirmed != 0;
 }
 
 void evidence_look (struct rm *rm, const struct rm_call *call)

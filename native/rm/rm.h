@@ -251,6 +251,8 @@ bool rm_is_scheduled (const struct rm *rm, uint64_t file, uint32_t client);
 uint64_t rm_file_of (const struct rm *rm, uint32_t client);
 /* Clients that are, or were when they were entered, of this file: up to `capacity`; returns how many there are. */
 size_t rm_clients_of (const struct rm *rm, uint64_t file, uint32_t *clients, size_t capacity);
+/* Whether a continued call of this file was to make a client, of which nothing was found: it may be there, under whatever name. */
+bool rm_expects_client (const struct rm *rm, uint64_t file);
 /* Of the clients that were made on this file the driver has no memory any more. */
 void rm_drop_memory (struct rm *rm, uint64_t file);
 /* It is another file's from now on: that of a process which has it from one that ended. */

@@ -159,6 +159,7 @@ struct rm {
     uint64_t unconfirmed; /* continued allocations of which no object was found */
     struct named named[NAMED_MAX];
     uint32_t named_next;
+    bool has_lost_named; /* of one that is not confirmed there is no record any more */
     uint32_t changed; /* GPUs whose groups changed: to be told at the end of the call */
     uint32_t frozen;  /* GPUs that rm_freeze stopped */
     uint64_t controls; /* rm's own, ever made */
