@@ -5,7 +5,9 @@
  * A tenant that exceeds its quota by it has its channels frozen until it does not: nothing else can take such memory back.
  *
  * One way is not announced: the first mmap of the 32-bit entry has its arguments in memory, where no filter reads. So
- * every process that has a client is looked at from time to time.
+ * every process that has a client is looked at from time to time: each second, and where the tenant makes no call, after as long as it
+ * has made none (tenant_quiet), for hundreds of idle ones take most of what guards take. So what was mapped after the last call is found
+ * after at most twice that time, and within QUIET_MOST_NS.
  *
  * Runs in the tenant's thread, under its lock.
  */
@@ -150,7 +152,7 @@ static void refresh_orphans (struct tenant *tenant, uint64_t now)
 
 void managed_refresh (struct tenant *tenant, uint64_t now)
 {
-    uint64_t next, seldom = LAST_LOOK_NS;
+    uint64_t next, seldom = LAST_LOOK_NS, quiet;
     unsigned count = 0;
     bool is_long = false;
 
@@ -160,6 +162,7 @@ void managed_refresh (struct tenant *tenant, uint64_t now)
         count += tenant->processes[i].serial != 0;
     if (count > LOOKS_A_SECOND)
         seldom = (uint64_t) LAST_LOOK_NS / LOOKS_A_SECOND * count;
+    quiet = tenant_quiet (tenant, now);
     for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
         struct process *process = &tenant->processes[i];
 
@@ -168,14 +171,15 @@ void managed_refresh (struct tenant *tenant, uint64_t now)
         if (process->look_at <= now && !is_long) {
             /* A process without a client can have mapped only what it announced, on a file of another one's. */
             bool is_routine = !process->has_mapped && !process->has_clients && process->managed == 0;
-            uint64_t begun = fair_cpu (), spent;
+            uint64_t begun = fair_cpu (), spent, rarely;
 
             if (!is_routine)
                 look_at (tenant, process);
             spent = fair_cpu () - begun;
             /* Nothing tells of an unmapping, so a process that has such memory is looked at again, ever more rarely. */
             process->look_delay = later (process->look_delay);
-            process->look_at = now + (process->look_delay < LAST_LOOK_NS ? process->look_delay : seldom);
+            rarely = process->managed == 0 && quiet > seldom ? quiet : seldom;
+            process->look_at = now + (process->look_delay < LAST_LOOK_NS ? process->look_delay : rarely);
             /* Tens of thousands of mappings take long to read. */
             process->look_not_before = guard_now () + spent * PART;
             if (process->look_at < process->look_not_before)
@@ -193,6 +197,21 @@ void managed_refresh (struct tenant *tenant, uint64_t now)
             next = process->look_at;
     }
     tenant->look_at = next;
+}
+
+void managed_called (struct tenant *tenant, uint64_t now)
+{
+    uint64_t soon = now + LAST_LOOK_NS;
+
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+        struct process *process = &tenant->processes[i];
+
+        if (process->serial == 0 || process->look_at <= soon)
+            continue;
+        process->look_at = soon;
+        if (tenant->look_at > soon)
+            tenant->look_at = soon;
+    }
 }
 
 void managed_now (struct tenant *tenant)

@@ -17,7 +17,9 @@ void managed_look (struct tenant *tenant, struct process *process);
 bool managed_was_seen (const struct process *process);
 /* It is new, and looked at from time to time. */
 void managed_watch (struct tenant *tenant, struct process *process);
-/* The same for every process that has such mappings, now. */
+/* The tenant called the driver again after a while: what is looked at from time to time is looked at soon. */
+void managed_called (struct tenant *tenant, uint64_t now);
+/* Every process that has such mappings is looked at now. */
 void managed_now (struct tenant *tenant);
 /* The process is gone, and its mappings with it. */
 void managed_forget (struct tenant *tenant, struct process *process);

@@ -6,6 +6,7 @@
 #include "managed.h"
 #include "notify.h"
 #include "process.h"
+#include "reconcile.h"
 #include "replay.h"
 #include "schedule.h"
 #include "space.h"
@@ -20,6 +21,8 @@
 
 /* No process ends, and another one starts and calls the driver, within this time. */
 #define EVENTS_NS 200000u
+/* After which looks from time to time may have become rarer than once a second (tenant_quiet). */
+#define QUIET_NS UINT64_C (1000000000)
 
 /*
  * NOTIF_ID_VALID says that the thread of a notification waits in its call still: so its number, its process, its address space and its
@@ -102,14 +105,18 @@ bool notify_is_passing (int error) { return error == ENOENT || error == EINTR ||
 uint64_t notify_answer (struct tenant *tenant, int listener, const struct seccomp_notif *notification)
 {
     struct seccomp_notif_resp response = { .id = notification->id };
-    uint64_t began = guard_now (), ended;
+    uint64_t began = guard_now (), before = atomic_exchange (&tenant->called_at, began), ended;
     struct answer answer;
     bool undelivered;
 
     /* The other thread may not have come to it yet: what a process had that has ended is there for the next one at once. */
-    if (began - atomic_exchange (&tenant->called_at, began) > EVENTS_NS)
+    if (began - before > EVENTS_NS)
         tenant_take_events (tenant);
     pthread_mutex_lock (&tenant->lock);
+    if (began - before > QUIET_NS) {
+        managed_called (tenant, began);
+        reconcile_called (tenant, began);
+    }
     tenant->status.notifications++;
     inflight_remove (tenant, (pid_t) notification->pid);
     tenant->notified = (struct notified) { .listener = listener, .id = notification->id };

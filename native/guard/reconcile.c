@@ -217,7 +217,9 @@ static uint64_t idle_interval (const struct tenant *tenant)
         count += may_hold (tenant, &tenant->processes[i]);
     if (count > ASKS_A_SECOND)
         seldom = LAST_ASK_NS / ASKS_A_SECOND * count;
-    return seldom < SELDOM_NS ? seldom : SELDOM_NS;
+    seldom = seldom < SELDOM_NS ? seldom : SELDOM_NS;
+    /* Memory that comes without a call of the tenant's is not its own doing. The node's balance sees it sooner. */
+    return tenant_quiet (tenant, guard_now ()) > seldom ? tenant_quiet (tenant, guard_now ()) : seldom;
 }
 
 /* Clients that it made are there when others have their files: a child that inherited them, another process that was sent them. */
@@ -327,6 +329,21 @@ void reconcile_due (struct tenant *tenant, uint64_t now)
         }
         if (tenant->ask_at == 0 || process->ask_at < tenant->ask_at)
             tenant->ask_at = process->ask_at;
+    }
+}
+
+void reconcile_called (struct tenant *tenant, uint64_t now)
+{
+    uint64_t soon = now + LAST_ASK_NS;
+
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+        struct process *process = &tenant->processes[i];
+
+        if (process->serial == 0 || process->ask_at <= soon)
+            continue;
+        process->ask_at = soon;
+        if (tenant->ask_at > soon)
+            tenant->ask_at = soon;
     }
 }
 

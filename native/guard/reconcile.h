@@ -12,7 +12,9 @@ void reconcile_at (struct tenant *tenant, struct process *process, uint64_t at);
 /* Asks about the processes whose time has come: dead ones whose memory the driver has released are refunded, and what a process
  * holds beyond the ledger is charged. */
 void reconcile_due (struct tenant *tenant, uint64_t now);
-/* The same about all living processes, now. */
+/* The tenant called the driver again after a while: processes that are asked about from time to time are asked about soon. */
+void reconcile_called (struct tenant *tenant, uint64_t now);
+/* The driver is asked about all living processes now. */
 void reconcile_all (struct tenant *tenant);
 /* Records what the tenant's processes hold before a call of this one is continued. */
 void reconcile_baseline (struct tenant *tenant, struct process *process);

@@ -25,6 +25,7 @@
 #include <time.h>
 
 #define TENANT_LISTENERS 256 /* one a process that the runtime started in the container (run, exec) */
+#define QUIET_MOST_NS UINT64_C (16000000000) /* as long as processes of a tenant that has 512 wait for their turn */
 #define SCRATCH_SIZE (64u * 1024)
 
 struct tenant {
@@ -114,6 +115,14 @@ static inline uint64_t tenant_used (const struct tenant *tenant, uint32_t gpu)
         if (__builtin_add_overflow (sum, parts[i], &sum))
             return UINT64_MAX;
     return sum;
+}
+
+/* For how long the tenant made no call: so long, up to QUIET_MOST_NS, may what is looked at from time to time wait. */
+static inline uint64_t tenant_quiet (const struct tenant *tenant, uint64_t now)
+{
+    uint64_t called_at = atomic_load (&tenant->called_at), quiet = now > called_at ? now - called_at : 0;
+
+    return quiet < QUIET_MOST_NS ? quiet : QUIET_MOST_NS;
 }
 
 /* Whether a process that called the driver is there, or was not released yet. */

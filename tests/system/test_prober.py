@@ -240,7 +240,7 @@ def test_supervisors_go_on_when_the_prober_is_killed(place: Path) -> None:
                 os.kill(usage.prober_pid(tenants.guard._contention), signal.SIGKILL)
                 time.sleep(usage.FRESH_NS / 1e9 + 1.5)
                 assert not tenants.guard.usage().gpus
-                assert rate(3.0) > 1, "the supervisor asks about two processes"
+                until(lambda: rate(1.0) > 0, "the supervisor asks about two processes, which make no call")
                 assert before < 4
                 assert prober.look() == "nvc-prober ended (signal 9); another one is started"
                 until(lambda: (prober.look(), set(pids) <= set(reported(tenants)))[1], "another one publishes")
