@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from nvc.base.errors import InputError
 from nvc.doctor.finding import Finding, error, note, ok, warning
 from nvc.doctor.probe import table
-from nvc.driver.inventory import CACHE, SIZE_LIMIT
+from nvc.driver.inventory import SIZE_LIMIT
+from nvc.driver.places import CACHE
 from nvc.formats import FormatError, mountinfo
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from nvc.base.errors import NvcError, reason
 from nvc.driver.facts import NvmlGpu, NvmlSystem
 from nvc.driver.locate import host_path, read_text
 from nvc.driver.machinekey import identities, machine_key, view_key, watched_identities
-from nvc.driver.places import cap_node
+from nvc.driver.places import CACHE, cap_node
 from nvc.model import Inventory
 from rpc.codec import dumps, loads
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     Facts = tuple[NvmlSystem, tuple[NvmlGpu, ...]]
 
-CACHE = "/run/nvc/inventory.json"
 SIZE_LIMIT = 4 << 20
 #: info, list and the hook's configure differ in options and PATH; each has its view.
 VIEW_LIMIT = 4
@@ -69,11 +68,6 @@ def read_ahead(path: str = CACHE) -> None:
         _known[path] = Known(stamp, stored, inventories)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         _known.pop(path, None)
-
-
-def cache_path(host: Host) -> str:
-    """Where a host's inventory is kept: a simulated machine has its file inside its own directory."""
-    return host_path(host.system, CACHE)
 
 
 def load(

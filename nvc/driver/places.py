@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from nvc.model import Host
 
 DRIVER = "/proc/driver/nvidia"
+#: The inventory (``nvc.driver.inventory``).
+CACHE = "/run/nvc/inventory.json"
 GPUS = f"{DRIVER}/gpus"
 CAPABILITIES = f"{DRIVER}/capabilities"
 #: Names in /proc/devices.
@@ -25,6 +27,11 @@ CAPS_MAJOR, IMEX_MAJOR = "nvidia-caps", "nvidia-caps-imex-channels"
 WSL_LIBRARIES = "/usr/lib/wsl/lib"
 _DXCORE = f"{WSL_LIBRARIES}/libdxcore.so"
 TEGRA_RELEASE, TEGRA_FAMILY = "/etc/nv_tegra_release", "/sys/devices/soc0/family"
+
+
+def cache_path(host: Host) -> str:
+    """Where a host's inventory is kept: a simulated machine has its file inside its own directory."""
+    return host_path(host.system, CACHE)
 
 
 def platform(host: Host) -> str:

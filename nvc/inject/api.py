@@ -22,8 +22,6 @@ from nvc.base.budgets import TIMEOUT_S
 from nvc.base.errors import InitializationError, PrivilegeError
 from nvc.base.log import Log
 from nvc.base.record import Record
-from nvc.container.messages import ContainerConfig
-from nvc.inject.session import ContainerSession
 from nvc.model import CSV_DIRECTORY, DriverOptions, Host
 from nvc.request.options import DEFAULT_CONTAINER_OPTIONS, ContainerOptions, LibraryOptions
 
@@ -31,10 +29,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
-    from typing import Self
+    from typing import Any, Self
 
+    from nvc.container.messages import ContainerConfig
     from nvc.driver.facts import NvmlGpu, NvmlSystem
     from nvc.driver.service import DriverClient
+    from nvc.inject.session import ContainerSession
     from nvc.model import DeviceNode, DriverInfo, Gpu, Inventory, Selection
 
 __all__ = [
@@ -49,6 +49,19 @@ __all__ = [
 ]
 
 _EVERYTHING = DriverOptions()
+
+
+def __getattr__(name: str) -> Any:
+    """What a container needs and the host alone does not: imported while NVML is initialised, and never by ``list``."""
+    if name == "ContainerConfig":
+        from nvc.container.messages import ContainerConfig
+
+        return ContainerConfig
+    if name == "ContainerSession":
+        from nvc.inject.session import ContainerSession
+
+        return ContainerSession
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class Config(Record):
@@ -144,7 +157,8 @@ class Context:
             options = options.replace(mps_user=self.config.mps_user)
         found = self._inventories.get(options)
         if found is None:
-            from nvc.driver.inventory import cache_path, load
+            from nvc.driver.inventory import load
+            from nvc.driver.places import cache_path
 
             # Changes of Windows' driver and of Tegra's lists cannot be detected: no cache there.
             keep = self.config.cache and not self.platform
@@ -220,6 +234,8 @@ class Context:
                 f"device nodes below {self.host.dev_root} cannot be given to a container here",
                 hint="a root of device nodes is for CDI specs: nvc-py cdi generate --dev-root",
             )
+        from nvc.inject.session import ContainerSession
+
         return ContainerSession(self, config, options, early=early)
 
     def _query(self, options: DriverOptions) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
@@ -242,7 +258,7 @@ class Context:
 
     def _begin_early(self) -> None:
         """Initialise NVML while this process imports and looks at files, where no inventory is kept."""
-        from nvc.driver.inventory import cache_path
+        from nvc.driver.places import cache_path
 
         # A hook in the container's device cgroup cannot reach the nodes yet.
         has_inventory = self.config.cache and os.path.exists(cache_path(self.host))

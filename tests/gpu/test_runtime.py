@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nvc.driver.inventory import CACHE
+from nvc.driver.places import CACHE
 from tests.support import sight
 from tests.support.bed import Bed, gpu_env
 from tests.support.bundle import Container

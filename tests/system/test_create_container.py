@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nvc.driver.inventory import cache_path
+from nvc.driver.places import cache_path
 from nvc.sim import host
 from tests.support import rootfs, sight
 from tests.support.bed import Bed, gpu_env

@@ -77,3 +77,12 @@ def test_a_mistake_on_the_command_line_starts_nothing(words: list[str]) -> None:
     assert not {
         name for name in modules if name.startswith(("nvc.inject.api", "nvc.linux", "nvc.driver", "rpc", "ctypes"))
     }
+
+
+def test_the_library_imports_what_a_container_needs_when_there_is_one() -> None:
+    """NVML is initialised meanwhile, and list and info need none of it."""
+    found = imported("from nvc.inject import api; api.Context")
+    assert not {name for name in found if name.startswith(("nvc.container", "nvc.inject.session", "rpc"))}
+
+    found = imported("from nvc.inject import api; api.ContainerConfig, api.ContainerSession")
+    assert {"nvc.container.messages", "nvc.inject.session"} <= found

@@ -15,7 +15,7 @@ from nvc.base.errors import MountError, RequirementError
 from nvc.cli.main import main
 from nvc.container.operations import AllowDevices, BindMount, Symlink, UpdateLdcache
 from nvc.container.plan import Scope, component_directories, device_mount, driver_mount, merge
-from nvc.driver.inventory import CACHE
+from nvc.driver.places import CACHE
 from nvc.inject.api import Config, ContainerConfig, ContainerOptions, Context, LibraryOptions
 from nvc.inject.planner import plan
 from nvc.model import CSV_DIRECTORY, TEGRA, WSL, Container, DeviceNode, DriverFile, DriverInfo, Gpu, ProcFile

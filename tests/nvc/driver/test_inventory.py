@@ -15,7 +15,8 @@ import pytest
 import nvc
 from nvc.base.errors import DetectionError
 from nvc.driver import inventory as module
-from nvc.driver.inventory import cache_path, load
+from nvc.driver.inventory import load
+from nvc.driver.places import cache_path
 from nvc.model import DriverOptions, Host, Inventory
 from rpc.codec import dumps, loads
 from tests.support.cached_machine import Machine

@@ -11,8 +11,9 @@ import pytest
 from nvc.base.log import Log
 from nvc.driver.discover import discover
 from nvc.driver.facts import NvmlGpu, NvmlMig, NvmlSystem
-from nvc.driver.inventory import cache_path, load
+from nvc.driver.inventory import load
 from nvc.driver.libraries import rows
+from nvc.driver.places import cache_path
 from nvc.driver.service import start
 from nvc.driver.tables import MORE_BINARIES
 from nvc.model import NVCAPS_DEV, NVCAPS_NONE, NVCAPS_PROC, DriverOptions, Host, Inventory
