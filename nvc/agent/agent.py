@@ -301,6 +301,10 @@ class Agent:
         found = [part.computed(tenant, uuid) for part in self.parts]
         return next((one for one in found if one[0] is not None), (None, max((one[1] for one in found), default=0)))
 
+    def xids(self, number: int, uuid: str) -> dict[int, int]:
+        """Xid -> how often, of a tenant on a GPU; number 0: of no tenant."""
+        return {xid: count for part in self.parts for xid, count in part.xids(number, uuid).items()}
+
     def findings(self) -> dict[str, Finding]:
         """UUID of a GPU -> its balance."""
         return {uuid: finding for part in self.parts for uuid, finding in part.findings().items()}

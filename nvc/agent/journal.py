@@ -77,7 +77,7 @@ class Journal:
     def write(self, event: str, **fields: object) -> None:
         """Write an event; fields are what JSON can carry. Does not wait and raises nothing.
 
-        The agent goes on without its log. Denials and warnings of one kind are in it BURST times, and then every
+        The agent goes on without its log. Denials, Xids and warnings of one kind are in it BURST times, and then every
         INTERVAL_S; listeners get every event.
         """
         told = {"time": round(time.time(), 3), "event": event, **fields}
@@ -109,6 +109,8 @@ class Journal:
         """Of an event that a container or a client can bring about at will; None: of another one."""
         if told["event"] == "denial":
             key = "denial", told.get("tenant"), told.get("reason")
+        elif told["event"] == "xid":
+            key = "xid", told.get("container"), told.get("xid")
         elif told["event"] == "warning":
             key = "warning", told.get("container"), str(told.get("message"))[:80]
         else:

@@ -82,6 +82,10 @@ class Part:
         """(part of the GPU's time that samples say, None: not known; nanoseconds in all)."""
         return None, 0
 
+    def xids(self, number: int, uuid: str) -> Mapping[int, int]:
+        """Xid -> how often the driver told of it, of a tenant's processes on a GPU; number 0: of no tenant's."""
+        return {}
+
     def findings(self) -> Mapping[str, Finding]:
         """UUID of a GPU -> its balance."""
         return {}

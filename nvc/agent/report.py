@@ -13,7 +13,7 @@ from rpc.codec import dumps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from nvc.agent.agent import Agent
@@ -83,6 +83,7 @@ def _node(agent: Agent) -> AgentStatus:
             gpu.memory,
             policies.get(gpu.uuid, agent.settings.policy),
             *_balance(agent, findings.get(gpu.uuid)),
+            _named(agent.xids(0, gpu.uuid)),
         )
         for gpu in agent.inventory
     )
@@ -112,6 +113,10 @@ def _rows(agent: Agent, after: int = 0, container: str = "") -> Iterator[Row]:
         yield from map(Row, sorted((one for one in agent.attached() if one.id > after), key=lambda one: one.id))
 
 
+def _named(xids: Mapping[int, int]) -> dict[str, int]:
+    return {str(number): count for number, count in sorted(xids.items())}
+
+
 def _balance(agent: Agent, finding: Finding | None) -> tuple[int, bool, str]:
     """Of a GPU: bytes, whether that is said, and the container that it is of."""
     if finding is None:
@@ -128,10 +133,11 @@ def _row(agent: Agent, tenant: Tenant) -> Row:
     shares = [agent.shares(tenant, index) for index in range(len(limits.gpus))]
     reported = [agent.reported(tenant, gpu.uuid) for gpu in limits.gpus]
     computed = [agent.computed(tenant, gpu.uuid) for gpu in limits.gpus]
-    inputs = stamp, record, limits, shares, reported, computed
+    xids = [_named(agent.xids(number, gpu.uuid)) for gpu in limits.gpus]
+    inputs = stamp, record, limits, shares, reported, computed, xids
     if tenant.row is None or tenant.row.of != inputs:
         published = *agent.supervisors.published(number), agent.supervisors.build(number)
-        found = of(record, limits, *published, shares, reported, computed)
+        found = of(record, limits, *published, shares, reported, computed, xids)
         # The time that it is frozen for goes on.
         tenant.row = Row(found, () if any(gpu.frozen for gpu in found.gpus) else inputs)
     return tenant.row
@@ -146,10 +152,11 @@ def of(
     shares: Sequence[ScheduledShare] = (),
     reported: Sequence[int] = (),
     computed: Sequence[tuple[float | None, int]] = (),
+    xids: Sequence[dict[str, int]] = (),
 ) -> StatusTenant:
     """A tenant by what its supervisor publishes. pids: with bytes a GPU.
 
-    shares, reported (bytes, by the prober), computed (``Agent.computed``): a GPU each, or none.
+    shares, reported (bytes, by the prober), computed (``Agent.computed``), xids: a GPU each, or none.
     """
     gpus = []
     for index, (limit, used) in enumerate(zip(limits.gpus, found.gpus, strict=False)):
@@ -178,6 +185,7 @@ def of(
                 limit.latency,
                 share.bound_us if share else 0,
                 share.service if share else "",
+                xids[index] if xids else {},
             )
         )
     return StatusTenant(

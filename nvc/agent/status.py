@@ -18,7 +18,7 @@ class StatusGpu(Record):
 
     unaccounted: bytes in use that no tenant is charged for and that are reported for no process of none.
     is_unbalanced: that is more than may be, for more than a second. unaccounted_by: the container that has it; "": not
-    known.
+    known. xids: number of an Xid event -> how often, since the agent's start, of processes of no tenant.
     """
 
     uuid: str
@@ -28,6 +28,7 @@ class StatusGpu(Record):
     unaccounted: int = 0
     is_unbalanced: bool = False
     unaccounted_by: str = ""
+    xids: dict[str, int] = {}
 
 
 class TenantGpu(Record):
@@ -40,7 +41,8 @@ class TenantGpu(Record):
     whether its cap is in force, or it is paused; of no meaning without a cap. is_measured: achieved_ratio is of the
     driver's samples of the last seconds; otherwise an estimate by the schedule. computed_ns: by such samples, since
     the agent's start. Of a service: latency_us, what it may wait; bound_us, what it waits at most now, 0 without
-    groups; service, how it is served ("": not at all; nvc.guard.service.STATES).
+    groups; service, how it is served ("": not at all; nvc.guard.service.STATES). xids: number of an Xid event -> how
+    often, since the agent's start.
     """
 
     uuid: str
@@ -63,6 +65,7 @@ class TenantGpu(Record):
     latency_us: int = 0
     bound_us: int = 0
     service: str = ""
+    xids: dict[str, int] = {}
 
 
 class TenantProcess(Record):

@@ -78,6 +78,7 @@ class SeenGpu(Record):
     """A GPU. minor: -1: not known. memory: bytes, 0: not known. policy: "" without a scheduler of the agent.
 
     unaccounted: bytes that are in use and charged to no share, where that is more than may be. by: the container, "".
+    notes: of processes of no share.
     """
 
     uuid: str
@@ -87,6 +88,7 @@ class SeenGpu(Record):
     shares: tuple[SeenShare, ...]
     unaccounted: int = 0
     by: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def used(self) -> int:
@@ -137,8 +139,9 @@ def collect(
     beyond = (
         {gpu.uuid: (gpu.unaccounted, gpu.unaccounted_by) for gpu in status.gpus if gpu.is_unbalanced} if status else {}
     )
+    notes = {gpu.uuid: xid_notes(gpu.xids) for gpu in status.gpus} if status else {}
     gpus = (
-        SeenGpu(uuid, *facts.get(uuid, (-1, 0, "")), tuple(found), *beyond.get(uuid, (0, "")))
+        SeenGpu(uuid, *facts.get(uuid, (-1, 0, "")), tuple(found), *beyond.get(uuid, (0, "")), notes.get(uuid, ()))
         for uuid, found in shares.items()
     )
     ordered = sorted(gpus, key=lambda gpu: (gpu.minor < 0, gpu.minor, gpu.uuid))
@@ -193,12 +196,19 @@ def _of_tenant(tenant: StatusTenant, gpu: TenantGpu, index: int, name: Callable[
         notes=(
             *(() if gpu.cap_in_force or not 0 < gpu.cap < CAP_WHOLE else (NO_CAP,)),
             *service_notes(gpu.service),
+            *xid_notes(gpu.xids),
         ),
         name=shown_name(tenant.name),
         suspended=tenant.suspended[index] if index < len(tenant.suspended) else 0,
         latency_us=gpu.latency_us,
         bound_us=gpu.bound_us,
     )
+
+
+def xid_notes(xids: Mapping[str, int]) -> tuple[str, ...]:
+    """What the driver told of errors: number of an Xid event -> how often."""
+    told = ", ".join(f"{number} ({count} times)" if count > 1 else number for number, count in xids.items())
+    return (f"Xid {told}: errors that the driver told of",) if told else ()
 
 
 def service_notes(state: str) -> tuple[str, ...]:

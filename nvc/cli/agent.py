@@ -16,6 +16,7 @@ from nvc.agent.parts import Metrics, Prefork, Scheduling
 from nvc.agent.probing import Probing
 from nvc.agent.settings import load
 from nvc.agent.suspending import Suspending
+from nvc.agent.xids import Xids
 from nvc.base.errors import NvcError, PrivilegeError
 from nvc.cli.settings import Settings
 from nvc.driver.pageable import ask
@@ -56,7 +57,7 @@ def agent(settings: Settings | None, directory: str, store: str, config: str) ->
     # Before anything of ours has threads: it forks.
     inventory = _inventory(general, journal)
     pageable.tell(lambda: ask(host(general.sim) if general.sim else Host()), journal)
-    made = Agent(options, journal, inventory, (Scheduling(), Probing(), Suspending(), Metrics(), Prefork()))
+    made = Agent(options, journal, inventory, (Scheduling(), Probing(), Suspending(), Xids(), Metrics(), Prefork()))
     asyncio.run(made.run(Systemd(os.environ)))
 
 

@@ -17,6 +17,7 @@ from nvc.agent.metrics.samples import (
     denial_counts,
     each_gpu,
     each_tenant,
+    gpu_xids,
     infos,
     kinds,
     latencies,
@@ -24,6 +25,7 @@ from nvc.agent.metrics.samples import (
     limits,
     named,
     unaccounted,
+    xids,
 )
 from nvc.share.model import DEFAULT_WEIGHT
 
@@ -81,6 +83,14 @@ NODE = (
         ("gpu",),
         "Memory of a GPU in use that no tenant is charged for, and no process outside of tenants has.",
         lambda status: [((gpu.uuid,), gpu.unaccounted) for gpu in status.gpus],
+    ),
+    Row(
+        "nvc_gpu_xids_total",
+        "counter",
+        COUNT,
+        ("gpu", "xid"),
+        "Xid events of a GPU that are of no tenant's process, since the agent's start.",
+        gpu_xids,
     ),
     Row(
         "nvc_gpu_unbalanced",
@@ -220,6 +230,14 @@ TENANT = (
         _GPU,
         "How long a service waits for the other tenants at most now, by their slices; of services with compute groups.",
         latency_bounds,
+    ),
+    Row(
+        "nvc_share_xids_total",
+        "counter",
+        COUNT,
+        (*_GPU, "xid"),
+        "Xid events (errors that the driver told of) of a tenant's processes, since the agent's start.",
+        xids,
     ),
     Row(
         "nvc_share_groups",

@@ -113,6 +113,19 @@ def latency_bounds(status: AgentStatus) -> Iterator[Sample]:
                 yield (tenant.container, gpu.uuid), gpu.bound_us * 1e-6
 
 
+def gpu_xids(status: AgentStatus) -> Iterator[Sample]:
+    for gpu in status.gpus:
+        for number, count in gpu.xids.items():
+            yield (gpu.uuid, number), count
+
+
+def xids(status: AgentStatus) -> Iterator[Sample]:
+    for tenant in status.tenants:
+        for gpu in tenant.gpus:
+            for number, count in gpu.xids.items():
+                yield (tenant.container, gpu.uuid, number), count
+
+
 def unaccounted(status: AgentStatus) -> Iterator[Sample]:
     by = {gpu.uuid: gpu.unaccounted_by for gpu in status.gpus}
     for tenant in status.tenants:

@@ -61,6 +61,7 @@ def picture(seen: Seen, columns: int, *, processes: bool = True, whole: bool = F
         if gpu.unaccounted:
             by = f", by {gpu.by if whole else gpu.by[:_NAME]}" if gpu.by else ""
             lines.append(Text(f"    {size(gpu.unaccounted)} in use are not accounted for{by}", "red"))
+        lines += [Text(f"    {note}", "yellow") for note in gpu.notes]
         for share, row in zip(gpu.shares, cells[gpu.uuid], strict=True):
             lines.append(_line(row, shown))
             lines += [Text(f"    {note}", "yellow") for note in notes(share)]

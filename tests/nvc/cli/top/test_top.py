@@ -110,6 +110,17 @@ def test_a_service_has_a_column_with_its_wait(socket: str, top: Top) -> None:
         assert "WAIT" not in top("--once")[1]
 
 
+def test_xids_are_lines_below_the_share_or_the_gpu(socket: str, top: Top) -> None:
+    told = status(tenant(gpus=(share(xids={"31": 2, "43": 1}),)))
+    told = told.replace(gpus=(told.gpus[0].replace(xids={"79": 1}), told.gpus[1]))
+    with FakeAgent(socket, status=saying(told)):
+        lines = top("--once")[1].splitlines()
+    assert "    Xid 31 (2 times), 43: errors that the driver told of" in lines
+    assert lines.index("    Xid 79: errors that the driver told of") < lines.index(
+        "    Xid 31 (2 times), 43: errors that the driver told of"
+    )
+
+
 def test_without_an_agent_the_shims_shares_are_shown_and_it_says_so(top: Top, container: str) -> None:
     code, out, err = top("--once")
     assert (0, "") == (code, err)

@@ -1,0 +1,112 @@
+"""The agent's part about Xid events: whose container an error of a GPU is of, told as an event and counted."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from nvc.agent import xid
+from nvc.agent.owners import Owners
+from nvc.agent.part import Part
+from nvc.base.errors import reason
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nvc.agent.agent import Agent
+    from nvc.agent.tenant import Tenant
+    from nvc.agent.xid import Xid
+
+#: The longest record of /dev/kmsg (printk.h: PRINTK_MESSAGE_MAX), and how many are read at a look.
+_RECORD, _RECORDS = 2048, 256
+#: Different numbers that are counted for a container.
+_NUMBERS = 64
+
+
+class Xids(Part):
+    """From the agent's start on: what the kernel's log had before is of containers that are not known any more."""
+
+    _agent: Agent
+    _owners: Owners
+    _file = -1
+
+    def __init__(self) -> None:
+        #: (tenant's number, 0: of none; UUID) -> Xid -> how often.
+        self._counts: dict[tuple[int, str], dict[int, int]] = {}
+
+    async def start(self, agent: Agent) -> None:
+        self._agent = agent
+        self._owners = Owners(agent.options.directory, agent.settings.first_uid)
+        path = f"{agent.options.devices}/kmsg"
+        try:
+            self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.lseek(self._file, 0, os.SEEK_END)
+        except OSError as error:
+            # A simulated machine has none; a pipe has no end to go to.
+            if error.errno not in (errno.ENOENT, errno.ESPIPE):
+                agent.journal.write("warning", message=f"{path}: {reason(error)}: Xid events are not seen")
+
+    def look(self) -> None:
+        for record in self._records():
+            found = xid.parse(record)
+            if found is not None:
+                self._tell(found)
+
+    def gone(self, tenant: Tenant) -> None:
+        self._owners.gone(tenant.number)
+        for place in [place for place in self._counts if place[0] == tenant.number]:
+            del self._counts[place]
+
+    def xids(self, number: int, uuid: str) -> dict[int, int]:
+        return self._counts.get((number, uuid), {})
+
+    async def stop(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _records(self) -> Iterator[bytes]:
+        for _ in range(_RECORDS if self._file >= 0 else 0):
+            try:
+                data = os.read(self._file, _RECORD * 4)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno == errno.EPIPE:
+                    continue  # records were overwritten; the next one is there
+                return
+            if not data:
+                return
+            # One record a read; its further lines begin with a space. A pipe may have several.
+            yield from data.split(b"\n")
+
+    def _tell(self, found: Xid) -> None:
+        uuid = next((gpu.uuid for gpu in self._agent.inventory if gpu.bus_id == found.bus_id), "")
+        tenant = self._tenant(found.pid) if found.pid else None
+        if not uuid and tenant is not None and len(tenant.limits.gpus) == 1:
+            uuid = tenant.limits.gpus[0].uuid  # the machine's GPUs are not known
+        counts = self._counts.setdefault((tenant.number if tenant is not None else 0, uuid), {})
+        if found.number in counts or len(counts) < _NUMBERS:
+            counts[found.number] = counts.get(found.number, 0) + 1
+        self._agent.journal.write(
+            "xid",
+            gpu=uuid or found.bus_id,
+            xid=found.number,
+            container=tenant.name if tenant is not None else "",
+            pid=found.pid,
+            program=found.program,
+            message=found.text,
+        )
+
+    def _tenant(self, pid: int) -> Tenant | None:
+        """Whose process it is: by the kernel, and for one that has ended by what its supervisor counted last."""
+        tenants, named = self._agent.tenants, dict[int, int]()
+        for tenant in tenants:
+            try:
+                processes = self._agent.supervisors.processes(tenant.number)
+            except OSError:
+                continue
+            named.update({one: tenant.number for one, _ in processes})
+        number = self._owners.of([pid], tenants, named).get(pid, 0)
+        return tenants.by_number(number) if number else None

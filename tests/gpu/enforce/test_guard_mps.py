@@ -1,0 +1,98 @@
+"""A guarded tenant that finds the host's MPS: are cap, pause and quota held when it becomes a client of the server?
+
+With MPS a program computes in the server's context, on channels that the server made, and the pipe directory is given
+to every container with ``compute``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.gpu.enforce.conftest import PROGRAMS, Starts
+from tests.support.bed import Bed
+from tests.support.gpumeasure import compile_programs, used_mib
+from tests.support.guarded import Guarding
+from tests.support.share_table import Table
+from tests.support.spoken import Silent, Spoken
+
+pytestmark = [pytest.mark.gpu, pytest.mark.system, pytest.mark.timeout(120)]
+
+GIB = 1 << 30
+KERNEL, WINDOW = 0.65, 1.5
+CAP, POINTS = 100, 2.0
+
+
+@pytest.fixture(scope="module")
+def programs(whole_bed: Bed) -> Path:
+    """Those that are used here alone: compiling all takes longer than these tests."""
+    return compile_programs([PROGRAMS / name for name in ("burn.cu", "quota.c")], whole_bed.directory("programs"))
+
+
+@pytest.fixture
+def mps(environment: dict[str, str]) -> Iterator[str]:
+    """MPS's control daemon, whose clients are what is started from now on. Skips where it does not start."""
+    found = shutil.which("nvidia-cuda-mps-control", path=f"{os.environ['PATH']}:/usr/local/nvidia/bin")
+    if not found:
+        pytest.skip("no nvidia-cuda-mps-control here")
+    place = Path(f"/tmp/nvc-mps-{os.getpid()}")
+    place.mkdir(mode=0o700)
+    own = {"CUDA_MPS_PIPE_DIRECTORY": str(place), "CUDA_MPS_LOG_DIRECTORY": str(place)}
+    daemon = {**os.environ, **own}
+    try:
+        began = subprocess.run([found, "-d"], env=daemon, capture_output=True, text=True, timeout=20, check=False)
+        if began.returncode:
+            pytest.skip(f"MPS does not start: {began.stderr}")
+        environment.update(own)
+        try:
+            yield found
+        finally:
+            subprocess.run([found], input="quit\n", env=daemon, text=True, capture_output=True, timeout=30, check=False)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _rate(program: Spoken, seconds: float = WINDOW) -> float:
+    return float(program.ask(f"rate {seconds}"))
+
+
+def test_a_client_of_mps_is_held_to_its_share(guarding: Guarding, start: Starts, table: Table, mps: str) -> None:
+    solo = start("burn", "plain", KERNEL)  # nobody's; it starts the server
+    iterations = solo.line().split()[2]
+    _rate(solo)
+    alone = _rate(solo)
+    solo.kill()
+    tenant = guarding.tenant(memory=4 * GIB, cap=CAP)
+    before = used_mib()
+    try:
+        held = start("burn", "plain", KERNEL, iterations, tenant=tenant)
+        held.line()
+        _rate(held)
+        capped = 100 * _rate(held) / alone
+    except Silent as refused:
+        table.add("MPS: a guarded client", goal="held, or refused", got=f"refused: {str(refused)[:120]}", good=True)
+        return
+    tenant.pause(True)
+    paused = _rate(held, 1.0)
+    tenant.pause(False)
+    held.kill()
+    time.sleep(3)
+    quota = start("quota", "malloc", "fill", 64 * GIB, tenant=tenant)
+    seen = quota.line()  # it holds everything until it is told a line
+    took = used_mib() - before
+    quota.kill()
+    good = abs(capped - CAP / 10) <= POINTS and paused == 0 and took <= 4 * 1024 + 64
+    table.add(
+        "MPS: a guarded client",
+        goal=f"cap {CAP / 10:g} % within {POINTS:g} points; nothing while paused; 4 GiB",
+        got=f"{capped:.2f} %; {paused:.1f}/s while paused; nvidia-smi +{took} MiB ({seen[:60]})",
+        base=f"{alone:.1f}/s alone",
+        good=good,
+    )
+    assert good
