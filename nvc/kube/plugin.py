@@ -52,6 +52,7 @@ class Service:
         self._config = config
         self._places = dict(places)
         self._ids = dict(resource.ids())
+        self._gpu_of = {name: device.gpu for name, device in self._ids.items()}
         self._kind = kind(resource)
         self._changed = threading.Condition()
         self._reasons: dict[str, str] = {}
@@ -97,7 +98,8 @@ class Service:
         reply = _message("PreferredAllocationResponse")()
         for one in request.container_requests:
             given = list(one.available_deviceIDs), list(one.must_include_deviceIDs), one.allocation_size
-            reply.container_responses.add(deviceIDs=preferred(self.resource, *given, self._places))
+            found = preferred(self._gpu_of, self.resource.replicas, *given, self._places)
+            reply.container_responses.add(deviceIDs=found)
         return reply
 
     def Allocate(self, request: Any, context: Any) -> Any:
@@ -117,7 +119,7 @@ class Service:
                 f"{resource.name}: {len(ids)} are asked for, and failRequestsGreaterThanOne is set",
                 hint="ask for 1: more would be no more than one",
             )
-        names = [f"{self._kind}={name}" for name in resource.cdi_names(ids)]
+        names = [f"{self._kind}={name}" for name in resource.cdi_names(ids, self._ids)]
         for name in ids:
             why = self._reasons.get(self._ids[name].gpu)
             if why:
@@ -134,7 +136,7 @@ class Service:
 
     def _list(self, reasons: Mapping[str, str]) -> Any:
         reply = _message("ListAndWatchResponse")()
-        for name, device in self.resource.ids():
+        for name, device in self._ids.items():
             one = reply.devices.add(ID=name, health=UNHEALTHY if device.gpu in reasons else HEALTHY)
             numa = self._places.get(device.gpu, Place()).numa
             if numa >= 0:

@@ -16,7 +16,7 @@ from nvc.share.model import WEIGHT_LIMIT
 from nvc.share.spec import format_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from nvc.kube.plugin_config import PluginConfig, Replicated
     from nvc.model import Gpu
@@ -48,16 +48,18 @@ class Resource(Record):
             return tuple((device.uuid, device) for device in self.devices)
         return tuple((f"{one.uuid}{_SEPARATOR}{n}", one) for one in self.devices for n in range(self.replicas))
 
-    def cdi_names(self, ids: Sequence[str]) -> tuple[str, ...]:
-        """The CDI devices of a container that has these ids. Raises DeviceError for one that is not there."""
-        known = {device.uuid: 0 for device in self.devices}
-        of = dict(self.ids())
+    def cdi_names(self, ids: Sequence[str], known: Mapping[str, Given]) -> tuple[str, ...]:
+        """The CDI devices of a container that has these ids. known: ``ids`` as a table.
+
+        Raises DeviceError for one that is not there.
+        """
+        counts: dict[str, int] = {}
         for name in dict.fromkeys(ids):
-            if name not in of:
+            if name not in known:
                 hint = "the node's GPUs or the plugin's configuration changed: delete the pod, and it is placed anew"
                 raise DeviceError(f"{self.name}: there is no device {name!r}", hint=hint)
-            known[of[name].uuid] += 1
-        return tuple(device_name(uuid, count, self.replicas) for uuid, count in known.items() if count)
+            counts[known[name].uuid] = counts.get(known[name].uuid, 0) + 1
+        return tuple(device_name(uuid, count, self.replicas) for uuid, count in counts.items())
 
 
 def device_name(uuid: str, count: int, replicas: int) -> str:

@@ -13,8 +13,6 @@ from nvc.base.record import Record
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nvc.kube.plugin_devices import Resource
-
 #: Beside links of the PCI path that two GPUs have in common: on one node of processors and memory.
 _SAME_NUMA = 1
 
@@ -27,24 +25,30 @@ class Place(Record):
 
 
 def preferred(
-    resource: Resource, available: Sequence[str], must: Sequence[str], size: int, places: dict[str, Place]
+    gpu_of: dict[str, str],
+    replicas: int,
+    available: Sequence[str],
+    must: Sequence[str],
+    size: int,
+    places: dict[str, Place],
 ) -> list[str]:
-    """``size`` of ``available``, ``must`` among them; fewer where there are not so many. places: by the GPU's UUID."""
-    gpu_of = {name: device.gpu for name, device in resource.ids()}
-    free = [name for name in gpu_of if name in set(available)]  # in the machine's order
+    """``size`` of ``available``, ``must`` among them; fewer where there are not so many.
+
+    gpu_of: id -> UUID of its GPU, of all ids, in the machine's order. places: by the GPU's UUID.
+    """
+    offered = set(available)
+    free = [name for name in gpu_of if name in offered]
     chosen = [name for name in must if name in gpu_of][:size]
-    if resource.replicas > 1:
-        return _spread(resource.replicas, gpu_of, free, chosen, size)
+    if replicas > 1:
+        return _spread(replicas, gpu_of, free, chosen, size)
     return _close(gpu_of, free, chosen, size, places)
 
 
 def _spread(replicas: int, gpu_of: dict[str, str], free: list[str], chosen: list[str], size: int) -> list[str]:
     used = dict.fromkeys(gpu_of.values(), replicas)
-    for name in free:
-        used[gpu_of[name]] -= 1
-    for name in chosen:
-        used[gpu_of[name]] += name in free
     rest = [name for name in free if name not in chosen]
+    for name in rest:
+        used[gpu_of[name]] -= 1
     while len(chosen) < size and rest:
         best = min(rest, key=lambda name: used[gpu_of[name]])
         used[gpu_of[best]] += 1

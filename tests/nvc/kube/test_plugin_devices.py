@@ -7,7 +7,8 @@ import pytest
 from nvc.base.errors import DeviceError, InputError
 from nvc.kube.plugin_config import GPU, PluginConfig, Replicated, equal
 from nvc.kube.plugin_devices import Resource, resources, share
-from nvc.kube.plugin_prefer import Place, preferred
+from nvc.kube.plugin_prefer import Place
+from nvc.kube.plugin_prefer import preferred as prefer
 from nvc.model import Gpu
 from tests.support import inventories
 
@@ -27,6 +28,10 @@ TWO = (gpu(0), gpu(1))
 MIG = (gpu(0, "1g.10gb", "1g.10gb+me"), gpu(1, "1g.10gb"), gpu(2))
 
 
+def preferred(of: Resource, available: list[str], must: list[str], size: int, places: dict[str, Place]) -> list[str]:
+    return prefer({name: device.gpu for name, device in of.ids()}, of.replicas, available, must, size, places)
+
+
 def names(found: tuple[Resource, ...]) -> dict[str, list[str]]:
     return {resource.name: [name for name, _ in resource.ids()] for resource in found}
 
@@ -35,20 +40,20 @@ def test_whole_gpus() -> None:
     found, notes = resources(TWO, PluginConfig())
     assert {GPU: ["GPU-0", "GPU-1"]} == names(found)
     assert () == notes
-    assert ("GPU-1",) == found[0].cdi_names(["GPU-1"])
+    assert ("GPU-1",) == found[0].cdi_names(["GPU-1"], dict(found[0].ids()))
 
 
 def test_four_shares_of_each_gpu() -> None:
     (found,), _ = resources(TWO, equal(4))
     assert [f"GPU-{gpu}::{n}" for gpu in (0, 1) for n in range(4)] == names((found,))[GPU]
-    assert ("GPU-1-1of4",) == found.cdi_names(["GPU-1::3"])
+    assert ("GPU-1-1of4",) == found.cdi_names(["GPU-1::3"], dict(found.ids()))
     assert "GPU-0:mem=20Gi,weight=10" == share(TWO[0], 1, 4)
 
 
 def test_several_shares_of_one_gpu_are_held_to_their_sum() -> None:
     (found,), _ = resources(TWO, equal(4))
-    assert ("GPU-0-2of4", "GPU-1-1of4") == found.cdi_names(["GPU-0::3", "GPU-1::0", "GPU-0::1"])
-    assert ("GPU-0-1of4",) == found.cdi_names(["GPU-0::3", "GPU-0::3"])
+    assert ("GPU-0-2of4", "GPU-1-1of4") == found.cdi_names(["GPU-0::3", "GPU-1::0", "GPU-0::1"], dict(found.ids()))
+    assert ("GPU-0-1of4",) == found.cdi_names(["GPU-0::3", "GPU-0::3"], dict(found.ids()))
     assert "GPU-0:mem=40Gi,weight=20" == share(TWO[0], 2, 4)
     assert "GPU-0:mem=80Gi,weight=1000" == share(TWO[0], 128, 128)
 
@@ -64,7 +69,7 @@ def test_ids_that_are_not_there_are_refused() -> None:
     (found,), _ = resources(TWO, equal(4))
     for name in ("GPU-0::4", "GPU-0", "GPU-2::0", "", "GPU-0::01"):
         with pytest.raises(DeviceError, match="there is no device"):
-            found.cdi_names(["GPU-0::0", name])
+            found.cdi_names(["GPU-0::0", name], dict(found.ids()))
 
 
 @pytest.mark.parametrize(

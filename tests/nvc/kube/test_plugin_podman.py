@@ -34,7 +34,7 @@ def offer(one: CdiPodman, bed: Bed) -> tuple[str, ...]:
     hook = spec.edits.hooks[0].path
     made = plugin_cdi.specs((found,), inventory, around, host, hook, only_one=config.only_one)
     (one.specs / "nvidia.replica.json").write_text(text.write(made[plugin_cdi.SHARED], "json"))
-    return tuple(f"{plugin_cdi.kind(found)}={found.cdi_names([name])[0]}" for name, _ in found.ids())
+    return tuple(f"{plugin_cdi.kind(found)}={found.cdi_names([name], dict(found.ids()))[0]}" for name, _ in found.ids())
 
 
 def memory(one: CdiPodman, device: str, *attack: str) -> int:
