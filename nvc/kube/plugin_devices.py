@@ -13,7 +13,7 @@ from nvc.base.record import Record
 from nvc.kube.names import MEMORY_LEAST, MEMORY_STEP
 from nvc.kube.plugin_config import DOMAIN, GPU
 from nvc.share.model import WEIGHT_LIMIT
-from nvc.share.spec import format_memory
+from nvc.share.spec import REQUIRE, format_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -69,9 +69,12 @@ def device_name(uuid: str, count: int, replicas: int) -> str:
 
 
 def share(gpu: Gpu, count: int, replicas: int) -> str:
-    """The share spec of ``count`` of ``replicas`` shares of a GPU: equal parts, of which no container has more."""
+    """The share spec of ``count`` of ``replicas`` shares of a GPU: equal parts, of which no container has more.
+
+    Without the guard the container does not start: its neighbours have paid for what it could take.
+    """
     memory = gpu.memory // replicas // MEMORY_STEP * MEMORY_STEP * count
-    return f"{gpu.uuid}:mem={format_memory(memory)},weight={min(WEIGHT * count, WEIGHT_LIMIT)}"
+    return f"{gpu.uuid}:mem={format_memory(memory)},weight={min(WEIGHT * count, WEIGHT_LIMIT)},guard={REQUIRE}"
 
 
 def resources(gpus: Sequence[Gpu], config: PluginConfig) -> tuple[tuple[Resource, ...], tuple[str, ...]]:

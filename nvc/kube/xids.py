@@ -22,7 +22,7 @@ KERNEL_LOG = "/dev/kmsg"
 APPLICATION_XIDS = frozenset((13, 31, 43, 45, 68, 109))
 #: What the driver recommends for a GPU; action 0x0 is none.
 _RECOVERY_XID = 154
-_XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+),?(.*)")
+_XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)[^)]*\): (\d+),?(.*)")
 _RECOVERED = re.compile(r"to 0x0\b")
 _LOADED = re.compile(r"NVRM: loading NVIDIA UNIX")
 #: Of the kernel's records (Documentation/ABI/testing/dev-kmsg).

@@ -149,7 +149,9 @@ def test_nvidias_sample_gives_four_shares_of_a_gpu_each_held_to_a_quarter(
         (reply,) = kubelet.allocate(GPU, [name])
         (device,) = names(reply)
         assert shares[device].startswith("--share-fixed=")
-        ((selector, share),) = parse_share(shares[device].removeprefix("--share-fixed=")).per_gpu
+        asked = parse_share(shares[device].removeprefix("--share-fixed="))
+        assert asked.requires_guard
+        ((selector, share),) = asked.per_gpu
         assert (gpu.uuid, 10) == (selector, share.weight)
         memory.append(share.memory)
         assert not reply.envs and not reply.annotations and not reply.devices and not reply.mounts

@@ -47,7 +47,7 @@ def test_it_says_what_pods_would_get(simulated: str, tmp_path: Path) -> None:
     (tmp_path / "sample.yaml").write_bytes(SAMPLE)
     result = call(*words(simulated, f"--config={tmp_path}/sample.yaml", "--dry-run"))
     assert (0, "") == (result.returncode, result.stderr)
-    assert ["nvidia.com/gpu: 4", "0     NVIDIA H200                 4 x mem=35942Mi,weight=10"] == [
+    assert ["nvidia.com/gpu: 4", "0     NVIDIA H200                 4 x mem=35942Mi,weight=10,guard=require"] == [
         line.strip() for line in result.stdout.splitlines()
     ]
 

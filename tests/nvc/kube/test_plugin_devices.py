@@ -47,15 +47,15 @@ def test_four_shares_of_each_gpu() -> None:
     (found,), _ = resources(TWO, equal(4))
     assert [f"GPU-{gpu}::{n}" for gpu in (0, 1) for n in range(4)] == names((found,))[GPU]
     assert ("GPU-1-1of4",) == found.cdi_names(["GPU-1::3"], dict(found.ids()))
-    assert "GPU-0:mem=20Gi,weight=10" == share(TWO[0], 1, 4)
+    assert "GPU-0:mem=20Gi,weight=10,guard=require" == share(TWO[0], 1, 4)
 
 
 def test_several_shares_of_one_gpu_are_held_to_their_sum() -> None:
     (found,), _ = resources(TWO, equal(4))
     assert ("GPU-0-2of4", "GPU-1-1of4") == found.cdi_names(["GPU-0::3", "GPU-1::0", "GPU-0::1"], dict(found.ids()))
     assert ("GPU-0-1of4",) == found.cdi_names(["GPU-0::3", "GPU-0::3"], dict(found.ids()))
-    assert "GPU-0:mem=40Gi,weight=20" == share(TWO[0], 2, 4)
-    assert "GPU-0:mem=80Gi,weight=1000" == share(TWO[0], 128, 128)
+    assert "GPU-0:mem=40Gi,weight=20,guard=require" == share(TWO[0], 2, 4)
+    assert "GPU-0:mem=80Gi,weight=1000,guard=require" == share(TWO[0], 128, 128)
 
 
 @pytest.mark.parametrize("replicas", [3, 7, 1000])

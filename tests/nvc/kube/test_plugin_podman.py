@@ -22,8 +22,11 @@ pytestmark = pytest.mark.system
 QUARTER = 143771 // 4 << 20
 
 
-def offer(one: CdiPodman, bed: Bed) -> tuple[str, ...]:
-    """The plugin's specs are where the engine looks; the ids of its one resource."""
+def offer(one: CdiPodman, bed: Bed, *, guarded: bool = False) -> tuple[str, ...]:
+    """The plugin's specs are where the engine looks; the devices of its one resource's ids.
+
+    guarded: as they are. Else without the word that wants a guard, which Podman with runc does not have.
+    """
     (spec,) = (file.spec for file in files.find([str(one.specs)]))
     assert spec is not None
     config = parse(SAMPLE, "sample")
@@ -33,7 +36,8 @@ def offer(one: CdiPodman, bed: Bed) -> tuple[str, ...]:
         around, host = gather(context.host, inventory), context.host
     hook = spec.edits.hooks[0].path
     made = plugin_cdi.specs((found,), inventory, around, host, hook, only_one=config.only_one)
-    (one.specs / "nvidia.replica.json").write_text(text.write(made[plugin_cdi.SHARED], "json"))
+    written = text.write(made[plugin_cdi.SHARED], "json")
+    (one.specs / "nvidia.replica.json").write_text(written if guarded else written.replace(",guard=require", ""))
     return tuple(f"{plugin_cdi.kind(found)}={found.cdi_names([name], dict(found.ids()))[0]}" for name, _ in found.ids())
 
 
@@ -46,6 +50,13 @@ def memory(one: CdiPodman, device: str, *attack: str) -> int:
 def test_each_of_four_shares_has_a_quarter(podman: Callable[..., CdiPodman], forgotten: None, bed: Bed) -> None:
     one = podman("runc", "hybrid")
     assert [QUARTER] * 4 == [memory(one, device) for device in offer(one, bed)]
+
+
+def test_no_share_starts_without_the_guard(podman: Callable[..., CdiPodman], forgotten: None, bed: Bed) -> None:
+    one = podman("runc", "hybrid")
+    result = one.run([offer(one, bed, guarded=True)[0]], MEMORY)
+    assert result.code != 0
+    assert "guard" in result.text
 
 
 @pytest.mark.parametrize(
