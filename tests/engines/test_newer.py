@@ -276,6 +276,21 @@ def test_rootless_podman_with_cdi(
     show(f"podman --version && podman run {option} IMAGE nvidia-smi -L   # user, {pair[0]}", said.text)
 
 
+@pytest.mark.parametrize("line", pages.runs("rootless"))
+def test_the_lines_of_the_page_on_rootless_engines(
+    bed: Bed, rootless: Rootless, user: User, specs: Path, show: Show, line: str
+) -> None:
+    """The variable needs the hook that the page's first command sets up."""
+    box, tree = rootless("runc", "hybrid"), bed.rootfs(owner=user.uid)
+    words, command = pages.options(line, "podman")
+    setup = configure(bed) if "-e" in words else ":"
+
+    said = box.script(f"cp {specs}/nvidia.yaml /etc/cdi/", f"{setup} && {box.run_words(words, tree, command)}")
+
+    assert said.out.count("GPU-") == 1, said.text
+    show(f"{line}   # user", said.text)
+
+
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
 @pytest.mark.parametrize("account", ["root", "user"])
 def test_rootless_podman_with_the_hook(

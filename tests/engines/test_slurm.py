@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import bundle, leftovers, sight, userland
+from tests.support import bundle, leftovers, pages, sight, userland
 from tests.support.bed import Bed
 from tests.support.bundle import Container
 from tests.support.launchers import CHECKOUT
@@ -18,15 +18,7 @@ from tests.support.slurm import Slurm
 
 pytestmark = pytest.mark.engines
 
-PAGE = (CHECKOUT / "docs/user/engines/slurm.md").read_text()
 Show = Callable[[str, str], None]
-
-
-def block(title: str) -> str:
-    """The code block that follows a file's name on the page."""
-    found = re.search(rf"^`{re.escape(title)}`[^\n]*\n\n```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    assert found, f"the page has no {title}"
-    return found[1]
 
 
 @pytest.fixture(scope="module", params=["here", "sid"])
@@ -46,7 +38,8 @@ def slurm(bed: Bed, suite: str) -> Iterator[Slurm]:
         text = (sources / name).read_text().replace("/run/nvc-slurm", f"{place}/notes")
         (etc / name).write_text(text)
         (etc / name).chmod(0o755)
-    (etc / "nvc-slurm-epilog").symlink_to("nvc-slurm-prolog")
+    (link,) = [text for _, text in pages.blocks("slurm") if text.startswith("ln ")]
+    bed.call("/bin/sh", "-euc", link.replace("/etc/slurm", str(etc)), check=True)
 
     def moved(text: str) -> str:
         text = text.replace("/etc/slurm", str(etc)).replace("/run/nvc-slurm-%u", f"{place}/state-%u")
@@ -60,8 +53,9 @@ def slurm(bed: Bed, suite: str) -> Iterator[Slurm]:
         hosts.write_text(f"127.0.0.1 localhost {socket.gethostname()}\n")
         cover = '[ -e /etc/hosts ] || touch /etc/hosts; mount --bind "$1" /etc/hosts; shift; exec "$@"'
         wrap = userland.wrap(userland.place(suite), ["sh", "-euc", cover, "hosts", str(hosts)])
-    cluster = Slurm(bed.token, place, machine, 8, moved(block("oci.conf")), {}, wrap)
-    cluster.prepare(extra=moved(block("slurm.conf")))
+    gres = f"NodeName=n[1-2] {pages.after('slurm', 'gres.conf').replace('/dev/', f'{machine}/dev/')}"
+    cluster = Slurm(bed.token, place, 8, gres, moved(pages.after("slurm", "oci.conf")), {}, wrap)
+    cluster.prepare(extra=moved(pages.after("slurm", "slurm.conf")))
     try:
         cluster.start()
         yield cluster

@@ -55,14 +55,14 @@ PartitionName=p Nodes=ALL Default=YES MaxTime=2 State=UP
 class Slurm:
     """The cluster.
 
-    machine: whose device nodes stand for the GPUs of both nodes. oci: the text of oci.conf. wrap: what its daemons and
+    gpus: of each node. gres, oci: the texts of gres.conf and oci.conf. wrap: what its daemons and
     commands run under (another userland).
     """
 
     token: str
     place: Path
-    machine: Path
     gpus: int
+    gres: str
     oci: str
     env: Mapping[str, str]
     wrap: Sequence[str] = ()
@@ -79,8 +79,7 @@ class Slurm:
         key.chmod(0o400)
         values = {"host": socket.gethostname(), "ports": _free_ports(3), "place": self.place, "gpus": self.gpus}
         (self.place / "slurm.conf").write_text(_CONF.format(**values) + extra)
-        nodes = f"{self.machine}/dev/nvidia[0-{self.gpus - 1}]"
-        (self.place / "gres.conf").write_text(f"NodeName=n[1-2] Name=gpu File={nodes}\n")
+        (self.place / "gres.conf").write_text(self.gres)
         (self.place / "oci.conf").write_text(self.oci)
 
     def start(self) -> None:
