@@ -68,7 +68,7 @@ def device_plugin(
 
     Pods ask with `limits: {nvidia.com/gpu: 1}`. Of N shares of a GPU each has its memory divided by N and the same
     weight, which the guard holds whatever the pod says. The configuration file of NVIDIA's plugin is taken as it is;
-    docs/user/kubernetes/device-plugin.md has its keys. Amounts (memory: 10Gi) need DRA.
+    docs/user/kubernetes/device-plugin.md has its keys. Amounts (memory: 10Gi) need DRA: `nvc-py kube driver`.
 
     The container engine must look for CDI specs in --cdi-dir, and start containers with nvc-runtime.
 
