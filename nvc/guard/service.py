@@ -42,16 +42,17 @@ def slices(live: Sequence[Tenant], weights: Mapping[str, float], most: int = SER
     budget = _budget(first, live)
     if len(first) > 1 and rest and all(tenant.is_measured for tenant in first):
         # They wait for each other, too: all that the others can do without is theirs.
-        found = _share(rest, 0, weights)
-        return found | _share(first, budget - _total(rest, found), weights)
+        found = _share(rest, 0, weights, most)
+        return found | _share(first, budget - _total(rest, found), weights, most)
     if len(first) > 1:
-        return _share(live, budget, weights)
+        return _share(live, budget, weights, most)
     (one,) = first
     if one.is_measured:
-        return _share(rest, min(budget, SHORT_US * sum(tenant.groups for tenant in rest)), weights) | {one.name: most}
+        usual = SHORT_US * sum(tenant.groups for tenant in rest)
+        return _share(rest, min(budget, usual), weights, most) | {one.name: most}
     # Without samples nothing would tell that it computed more than its part, so its slice is by weight as well, and all
     # are as long as its latency allows.
-    found = _share(rest, budget, weights)
+    found = _share(rest, budget, weights, most)
     by_weight = _total(rest, found) * weights[one.name] / sum(weights[tenant.name] for tenant in rest) / one.groups
     return found | {one.name: min(most, max(LEAST_US, round(by_weight)))}
 
@@ -94,11 +95,11 @@ def _budget(first: Sequence[Tenant], live: Sequence[Tenant]) -> int:
     return min(one.latency - SWITCH_US * (groups - one.groups) for one in first)
 
 
-def _share(tenants: Sequence[Tenant], length: int, weights: Mapping[str, float]) -> dict[str, int]:
-    """Slices in proportion to weights; longer in all where the shortest would be under LEAST_US."""
+def _share(tenants: Sequence[Tenant], length: int, weights: Mapping[str, float], most: int) -> dict[str, int]:
+    """Slices in proportion to weights; longer in all where the shortest would be under LEAST_US, none above most."""
     total = sum(weights[tenant.name] for tenant in tenants)
     parts = {tenant.name: weights[tenant.name] / total / tenant.groups for tenant in tenants}
-    length = max(length, round(LEAST_US / min(parts.values())))
+    length = min(max(length, round(LEAST_US / min(parts.values()))), round(most / max(parts.values())))
     return {name: max(LEAST_US, int(length * part)) for name, part in parts.items()}
 
 
