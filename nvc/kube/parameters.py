@@ -104,7 +104,7 @@ def of_request(config: Iterable[Mapping[str, Any]], request: str, of: str) -> Pa
 def _cap(value: object, of: str) -> int:
     if value in (_NONE, RESERVATION):
         return CAP_WHOLE
-    if not isinstance(value, str) or not value.endswith("%"):
+    if not isinstance(value, str) or not value.endswith("%") or "," in value:
         raise InputError(f"{of}: cap {shown(str(value))} is not known", hint=_allowed())
     try:
         return parse_gpu(f"cap={value}").cap

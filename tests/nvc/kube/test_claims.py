@@ -1,0 +1,131 @@
+"""What a claim says and what it cannot: parameters, amounts, other drivers' results; errors of GPUs in the log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nvc.base.errors import InputError
+from nvc.kube import claims, parameters, quantity, xids
+from nvc.kube.parameters import Parameters
+
+UID = "5b0ddbc6-5a1e-4b4a-9b9a-0a2f4e6c8d10"
+ROW = {"driver": "gpu.nvc.dev", "pool": "node-a", "request": "gpu", "device": "gpu-0"}
+
+
+def config(source: str = "FromClaim", requests: tuple[str, ...] = (), **said: Any) -> dict[str, Any]:
+    data = {"apiVersion": "nvc.dev/v1", "kind": "Share", **said}
+    return {"source": source, "requests": list(requests), "opaque": {"driver": "gpu.nvc.dev", "parameters": data}}
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({}, Parameters()),
+        ({"cap": "50%"}, Parameters(cap=500)),
+        ({"cap": "reservation"}, Parameters(is_reserved=True)),
+        ({"cap": "none", "priority": "low"}, Parameters(priority="low")),
+        ({"oversubscribe": "on"}, Parameters(oversubscribe=True)),
+        ({"oversubscribe": True}, Parameters(oversubscribe=True)),
+        ({"oversubscribe": False, "guard": "require"}, Parameters(requires_guard=True)),
+    ],
+)
+def test_parameters(said: dict[str, Any], expected: Parameters) -> None:
+    assert expected == parameters.of_request([config(**said)], "gpu", "claim")
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"mem": "80Gi"}, "parameter 'mem' is not known"),
+        ({"weight": 1000}, "parameter 'weight' is not known"),
+        ({"cap": 50}, "cap '50' is not known"),
+        ({"cap": "200%"}, "is not a percentage"),
+        ({"cap": "50%,mem=80Gi"}, "cap '50%,mem=80Gi' is not known"),
+        ({"cap": "50%,mem=90%"}, "cap '50%,mem=90%' is not known"),
+        ({"priority": "service"}, "priority 'service' is not known"),
+        ({"guard": "off"}, "guard 'off' is not known"),
+        ({"oversubscribe": 1}, "oversubscribe '1' is not known"),
+        ({"kind": "Other"}, "kind 'Other' are not known"),
+        ({"apiVersion": "nvc.dev/v2"}, "apiVersion 'nvc.dev/v2'"),
+    ],
+)
+def test_what_is_not_known_is_refused(said: dict[str, Any], message: str) -> None:
+    """Attack: settings that are the scheduler's, smuggled in as parameters."""
+    with pytest.raises(InputError, match=message) as caught:
+        parameters.of_request([config(**said)], "gpu", "claim")
+    assert caught.value.hint
+
+
+def test_a_claim_tightens_what_its_class_says_and_does_not_loosen_it() -> None:
+    of_class = config("FromClass", cap="30%", priority="low", guard="require")
+    loose, tight = config(cap="none", priority="high", oversubscribe="on"), config(cap="10%")
+    assert Parameters(300, False, "low", False, True) == parameters.of_request([of_class, loose], "gpu", "claim")
+    assert 100 == parameters.of_request([of_class, tight], "gpu", "claim").cap
+
+
+def test_parameters_are_of_the_requests_that_they_name() -> None:
+    found = [config(requests=("a",), cap="10%"), config(requests=("b/large",), cap="20%")]
+    caps = [parameters.of_request(found, name, "claim").cap for name in ("a", "a/any", "b/large", "b/small", "c")]
+    assert [100, 100, 200, 1000, 1000] == caps
+    other = {"source": "FromClaim", "opaque": {"driver": "nic.example", "parameters": {"cap": 1}}}
+    assert Parameters() == parameters.of_request([other], "gpu", "claim")
+
+
+def claim(*rows: dict[str, Any], uid: str = UID) -> claims.Claim:
+    status = {"allocation": {"devices": {"results": list(rows)}}}
+    return claims.decode({"metadata": {"uid": UID, "namespace": "n", "name": "c"}, "status": status}, uid, "node-a")
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({**ROW, "pool": "node-b"}, "is of pool node-b, and this is node-a"),
+        ({**ROW, "adminAccess": True}, "adminAccess is not for GPUs"),
+        ({**ROW, "driver": "other"}, "nothing of gpu.nvc.dev is allocated"),
+        ({**ROW, "consumedCapacity": {"memory": "1Gi"}}, "has memory, not memory and compute"),
+        ({**ROW, "consumedCapacity": {"memory": "-1", "compute": "0"}}, "no quantity"),
+        ({**ROW, "consumedCapacity": {"memory": "1e99", "compute": "0"}}, "no quantity"),
+    ],
+)
+def test_results_that_are_not_ours_to_give_are_refused(row: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        claim(row)
+
+
+def test_results_keep_their_place_among_those_of_other_drivers() -> None:
+    found = claim({"driver": "nic.example"}, {**ROW, "request": "gpu/large"})
+    assert [(1, "gpu/large", "gpu")] == [(one.number, one.request, one.main_request) for one in found.results]
+
+
+@pytest.mark.parametrize("uid", ["", "..", f"{UID}/..", UID.upper(), f"{UID}\n"])
+def test_a_uid_that_could_name_another_file_is_refused(uid: str) -> None:
+    with pytest.raises(InputError, match="is no uid of a claim"):
+        claims.check_uid(uid)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("10Gi", 10 << 30), ("1500M", 1_500_000_000), ("1500m", 2), ("1e3", 1000), ("0", 0), (7, 7)]
+)
+def test_quantities(text: object, size: int) -> None:
+    assert size == quantity.parse(text)
+
+
+@pytest.mark.parametrize("size", [0, 1, 1 << 20, 3 << 29, 80 << 30, (80 << 30) - (1 << 20)])
+def test_memory_is_written_as_the_api_server_does(size: int) -> None:
+    assert size == quantity.parse(quantity.write_memory(size))
+
+
+def test_an_error_stays_until_the_gpu_is_mended() -> None:
+    log = xids.XidLog()
+    log.take("NVRM: Xid (PCI:0000:65:00): 43, pid=1, an application's")
+    assert {} == log.problems
+    log.take("NVRM: Xid (PCI:0000:65:00): 48, DBE")
+    log.take("NVRM: Xid (PCI:0000:66:00): 79, fallen off")
+    log.take("NVRM: Xid (PCI:0000:65:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)")
+    assert {"0000:65:00.0": "xid-48", "0000:66:00.0": "xid-79"} == log.problems
+    log.take("NVRM: Xid (PCI:0000:65:00): 154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)")
+    assert {"0000:66:00.0": "xid-79"} == log.problems
+    log.take("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.159.04")
+    assert {} == log.problems

@@ -1,0 +1,51 @@
+"""The bundle of a pod with a claim's CDI devices, as containerd hands it to a runtime: the guard holds it, or it does
+not start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support import pod_bundle
+from tests.support.agentbed import RunningAgent
+from tests.support.bed import Bed
+from tests.support.bundle import Container
+from tests.support.required import ONCE, agent, bed, behind, is_beyond, program, rules, tree
+from tests.support.runtimes import OciRuntime
+
+__all__ = ["agent", "bed", "program", "tree"]
+pytestmark = pytest.mark.system
+Edit = Callable[[Path], None]
+
+
+@pytest.fixture
+def prepare_pod(bed: Bed, agent: RunningAgent, tree: Path) -> Edit:
+    """Makes a bundle that of the pod."""
+    config = rules(bed.directory("etc"), agent, "auto")
+    cdi, hook = bed.directory("cdi"), str(bed.commands.directory / "nvc-cdi-hook")
+    names = pod_bundle.prepared(cdi, agent.machine, hook, "4Gi", 30)
+    return lambda bundle: pod_bundle.write(bundle, tree, ONCE, cdi, names, [f"--config={config}"])
+
+
+def test_the_guard_holds_it(bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path, prepare_pod: Edit) -> None:
+    before = len(agent.of("tenant"))
+
+    result = behind(bed, runc, agent).run(Container(tree, ONCE), edit=prepare_pod)
+
+    assert not is_beyond(result), f"the whole GPU: {result.out}"
+    assert (result.code, "failed=0 passed=0" in result.out) == (0, True), result.text
+    [tenant] = agent.of("tenant")[before:]
+    assert "mem=4Gi,weight=300" in str(tenant["gpus"])
+
+
+def test_without_nvc_runtime_it_does_not_start(bed: Bed, runc: OciRuntime, tree: Path, prepare_pod: Edit) -> None:
+    """Attack: another runtime class."""
+    bundle = bed.bundle(Container(tree, ONCE))
+    prepare_pod(bundle)
+
+    result = runc.run(bundle, bed.name("c"))
+
+    assert (result.code != 0, result.out) == (True, ""), result.text
+    assert "requires a guard for shares, and this container has none" in result.text
