@@ -16,7 +16,7 @@ Cells = tuple[str, str, str, bool | None]
 
 def measure(node: Node, count: int) -> list[Cells]:
     """Cells of the table's lines."""
-    names = node.fill(count, cap=CAP)
+    names = node.fill(count, channels=True, cap=CAP)
     node.settle(count)
     time.sleep(3)
     planned = plans(node)

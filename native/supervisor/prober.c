@@ -1,5 +1,5 @@
 /*
- * nvc-prober: one process a node. It asks the driver twice a second what every process that uses a GPU holds, up to 200 processes a question,
+ * nvc-prober: one process a node. It asks the driver twice a second what every process that uses a GPU holds, some at a time,
  * and publishes that, and which tenants called the driver last, in the node's usage page (guard/usage_page.h): one supervisor a tenant that
  * asked about each of its processes would keep the driver's lock the longer the more tenants there are.
  *

@@ -5,6 +5,7 @@
 #include "rm/nv_numbers.h"
 #include "rm/nv_params.h"
 
+#include <poll.h>
 #include <stddef.h>
 #include <string.h>
 #include <time.h>
@@ -12,6 +13,10 @@
 
 /* As many as the driver lists (NV2080_CTRL_GPU_GET_PIDS_MAX_COUNT). */
 #define LISTED_MOST 950u
+/* Processes of a question: it keeps the driver's locks from other tenants' calls, the longer the more there are. Between two, others have their
+ * turn. */
+#define AT_A_TIME 24u
+#define BETWEEN_MS 1
 
 uint64_t prober_now (void)
 {
@@ -192,9 +197,11 @@ static bool ask_gpu (struct prober *self, unsigned gpu, struct usage_gpu *row)
     row->busy_ns = self->sampled[gpu].busy_ns;
     if (!list_pids (self, gpu) || !ask_heap (self, gpu, row))
         return false;
-    for (unsigned done = 0; done < self->pid_count; done += DRIVER_USAGE_PIDS) {
-        unsigned count = self->pid_count - done < DRIVER_USAGE_PIDS ? self->pid_count - done : DRIVER_USAGE_PIDS;
+    for (unsigned done = 0; done < self->pid_count; done += AT_A_TIME) {
+        unsigned count = self->pid_count - done < AT_A_TIME ? self->pid_count - done : AT_A_TIME;
 
+        if (done != 0)
+            poll (NULL, 0, BETWEEN_MS);
         head->questions++;
         if (driver_usage_ask (&self->client, (int) gpu, &answer, self->pids + done, count, found) != 0)
             return false;

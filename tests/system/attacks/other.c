@@ -143,16 +143,19 @@ static uint32_t bed_small_memory (struct bed *bed, uint32_t *handle)
     return bed_alloc (bed, bed->device, *handle, 0x40, &params);
 }
 
-/* contexts COUNT: groups of channels of the graphics engine. */
+/* contexts COUNT [CHANNELS]: groups of channels of the graphics engine, each with so many. */
 void attack_contexts (int argc, char **argv)
 {
     struct bed bed = bed_open ();
     unsigned count = argc > 0 ? (unsigned) atoi (argv[0]) : 64, made = 0;
 
     for (unsigned i = 0; i < count; i++) {
-        uint32_t group[8] = { 0, 0, 0, 1 };
+        uint32_t group[8] = { 0, 0, 0, 1 }, handle = bed.next++;
+        static uint32_t channel[92]; /* as the driver of a machine of 580 has it */
 
-        made += bed_alloc (&bed, bed.device, bed.next++, 0xa06c, group) == 0;
+        made += bed_alloc (&bed, bed.device, handle, 0xa06c, group) == 0;
+        for (int k = argc > 1 ? atoi (argv[1]) : 0; k > 0; k--)
+            made += bed_alloc (&bed, handle, bed.next++, 0xc86f, channel) == 0;
     }
     say ("made", made);
     hold ();
