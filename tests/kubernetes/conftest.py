@@ -20,14 +20,14 @@ from tests.support.kubenode import NAME, Node
 from tests.support.pods import Pods
 
 #: Read once: tests see no NVC_ variable.
-_PROGRAMS = os.environ.get("NVC_KUBERNETES", "")
+PROGRAMS = Path(os.environ.get("NVC_KUBERNETES", "."))
 MACHINE = "h100x8"
 #: Rows of the table at the end: what of the acceptance, its goal, what there was.
 _ROWS: list[tuple[str, str, str]] = []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if not _PROGRAMS:
+    if not PROGRAMS.is_absolute():
         for item in items:
             if item.path.is_relative_to(Path(__file__).parent):
                 item.add_marker(pytest.mark.skip(reason="`make test-kubernetes` starts these"))
@@ -61,8 +61,7 @@ def bed() -> Iterator[Bed]:
 @pytest.fixture(scope="session")
 def cluster(bed: Bed) -> Iterator[Cluster]:
     """The control plane."""
-    programs = Path(_PROGRAMS)
-    cluster = Cluster(programs, programs.parent / "node", bed.directory("cluster"), bed.env, [NAME])
+    cluster = Cluster(PROGRAMS, PROGRAMS.parent / "node", bed.directory("cluster"), bed.env, [NAME])
     try:
         cluster.start()
         yield cluster

@@ -42,8 +42,8 @@ class ApiError(Exception):
 class Api:
     """A client of the API server with one token."""
 
-    def __init__(self, token: str) -> None:
-        self.token = token
+    def __init__(self, token: str, server: str = SERVER) -> None:
+        self.token, self.server = token, server
         # The server signs its own certificate; nothing else is in this network.
         self._context = ssl._create_unverified_context()
 
@@ -51,7 +51,7 @@ class Api:
         """One request. Raises ApiError, and OSError while there is no server."""
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": kind}
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(SERVER + path, data, headers, method=method)
+        request = urllib.request.Request(self.server + path, data, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=30, context=self._context) as answer:
                 text = answer.read()
@@ -103,12 +103,12 @@ class Api:
             return None
 
 
-def kubeconfig(target: Path, token: str) -> Path:
-    """Write a client's configuration."""
+def kubeconfig(target: Path, token: str, authority: Path, server: str = SERVER) -> Path:
+    """Write a client's configuration. authority: the file of the API server's certificate."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "bed", "cluster": {"server": SERVER, "insecure-skip-tls-verify": True}}],
+        "clusters": [{"name": "bed", "cluster": {"server": server, "certificate-authority": str(authority)}}],
         "users": [{"name": "bed", "user": {"token": token}}],
         "contexts": [{"name": "bed", "context": {"cluster": "bed", "user": "bed"}}],
         "current-context": "bed",
@@ -119,23 +119,48 @@ def kubeconfig(target: Path, token: str) -> Path:
 
 
 class Cluster:
-    """The control plane, its state below one directory. ``programs``: what tools/kubernetes/build made of a version."""
+    """The control plane, its state below one directory.
 
-    def __init__(self, programs: Path, node_programs: Path, place: Path, env: Mapping[str, str], nodes: Sequence[str]):
+    programs: what tools/kubernetes/build made of a version. port: of the API server; etcd has the two beside it.
+    controllers: as for the controller manager's option.
+    """
+
+    def __init__(
+        self,
+        programs: Path,
+        node_programs: Path,
+        place: Path,
+        env: Mapping[str, str],
+        nodes: Sequence[str],
+        *,
+        port: int = 443,
+        controllers: str = "*",
+    ) -> None:
         self.programs, self.node_programs, self.place = programs, node_programs, place
         self.version = programs.name
         self.gates = GATES.get(self.version.rpartition(".")[0], "")
         usual = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin:/bin"
         self.env = {"PATH": f"{programs}:{node_programs}:{usual}", **env}
         self.daemons: dict[str, Daemon] = {}
-        self.admin = Api("admin")
+        self.server = SERVER if port == 443 else f"{SERVER}:{port}"
+        self.port, self.controllers = port, controllers
+        self.admin = Api("admin", self.server)
         users = dict(_USERS)
         users |= {f"kubelet-{node}": (f"system:node:{node}", "system:nodes") for node in nodes}
         lines = [f'{token},{user},{user},"{groups}"\n' for token, (user, groups) in users.items()]
         (place / "tokens.csv").write_text("".join(lines))
-        self.configs = {token: kubeconfig(place / f"{token}.kubeconfig", token) for token in users}
+        self.configs = {token: self.write_config(place / f"{token}.kubeconfig", token) for token in users}
         key = ["openssl", "genrsa", "-out", str(place / "service-account.key"), "2048"]
         subprocess.run(key, check=True, capture_output=True)
+
+    def write_config(self, target: Path, token: str) -> Path:
+        """A kubeconfig with this token."""
+        return kubeconfig(target, token, self.place / "certificates/apiserver.crt", self.server)
+
+    @property
+    def etcd(self) -> str:
+        """Where etcd answers clients."""
+        return f"http://127.0.0.1:{self.port + 1}"
 
     def start(self) -> None:
         """All of it. Raises daemons.NotReady."""
@@ -147,21 +172,21 @@ class Cluster:
         words = [
             str(self.node_programs / "debian/usr/bin/etcd"),
             f"--data-dir={self.place}/etcd",
-            "--listen-client-urls=http://127.0.0.1:2379",
-            "--advertise-client-urls=http://127.0.0.1:2379",
-            "--listen-peer-urls=http://127.0.0.1:2380",
+            f"--listen-client-urls={self.etcd}",
+            f"--advertise-client-urls={self.etcd}",
+            f"--listen-peer-urls=http://127.0.0.1:{self.port + 2}",
             "--unsafe-no-fsync",
         ]
-        self.run("etcd", words, lambda: _answers("http://127.0.0.1:2379/health"))
+        self.run("etcd", words, lambda: _answers(f"{self.etcd}/health"))
 
     def start_server(self) -> None:
         """The API server. Raises daemons.NotReady."""
         key = f"{self.place}/service-account.key"
         words = [
             str(self.programs / "kube-apiserver"),
-            "--etcd-servers=http://127.0.0.1:2379",
+            f"--etcd-servers={self.etcd}",
             "--bind-address=0.0.0.0",
-            "--secure-port=443",
+            f"--secure-port={self.port}",
             "--advertise-address=10.99.0.1",
             f"--cert-dir={self.place}/certificates",
             f"--token-auth-file={self.place}/tokens.csv",
@@ -193,6 +218,7 @@ class Cluster:
             "--leader-elect=false",
             "--secure-port=0",
             f"--service-account-private-key-file={self.place}/service-account.key",
+            f"--controllers={self.controllers}",
             f"--root-ca-file={self.place}/certificates/apiserver.crt",
             *self._gate_words(),
         ]
@@ -221,7 +247,7 @@ class Cluster:
         if pod:
             spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": pod}
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
-        return Api(self.admin.create(path, {"spec": spec})["status"]["token"])
+        return Api(self.admin.create(path, {"spec": spec})["status"]["token"], self.server)
 
     def _gate_words(self) -> list[str]:
         return [f"--feature-gates={self.gates}"] if self.gates else []

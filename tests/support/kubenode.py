@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
+import subprocess
 import sysconfig
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,6 +26,9 @@ from tests.support.runtimes import Result, execute
 
 NAME = "node-1"
 ADDRESS = "10.99.0.1"
+METRICS = "127.0.0.1:9400"
+_RULES = Path("/etc/nvc/config.toml")
+_CLAIM_FILE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _CONTAINERD = """\
 version = 3
 root = "/var/lib/containerd"
@@ -93,6 +98,7 @@ class Node:
         self.cluster, self.bed = cluster, bed
         self.machine = bed.machine(machine)
         self.place = bed.directory("node")
+        self.cdi = CDI_DIRECTORY
         self.env = {**cluster.env, **bed.env, "NVC_SIM": str(self.machine)}
         self.daemons: dict[str, Daemon] = {}
         _add_extra(Path(bed.commands.directory).parent / "lib/nvc-py")
@@ -140,6 +146,7 @@ class Node:
 
     def start_agent(self) -> None:
         """Raises daemons.NotReady."""
+        self._write_rules()
         words = [self.bed.commands.nvc, "--sim", str(self.machine), "agent"]
         self.run("agent", words, lambda: self.share("ls").code == 0)
 
@@ -149,26 +156,28 @@ class Node:
 
     @contextlib.contextmanager
     def rules(self, text: str) -> Iterator[None]:
-        """The node's config.toml for a while; the agent reads it again."""
-        path = Path("/etc/nvc/config.toml")
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-        self._reload()
+        """More in the node's config.toml for a while; the agent reads it again."""
+        self._write_rules(text)
         try:
             yield
         finally:
-            path.unlink()
-            self._reload()
+            self._write_rules()
+
+    def _write_rules(self, more: str = "") -> None:
+        _RULES.parent.mkdir(exist_ok=True)
+        _RULES.write_text(f'[agent]\nmetrics = "{METRICS}"\n{more}')
+        process = self.daemons["agent"].process if "agent" in self.daemons else None
+        if process is not None and process.poll() is None:
+            process.send_signal(signal.SIGHUP)
+
+    def claim_files(self) -> list[str]:
+        """CDI files of claims: their names begin with the claim's uid."""
+        return sorted(path.name for path in Path(CDI_DIRECTORY).iterdir() if _CLAIM_FILE.search(path.name))
 
     def tenants(self) -> tuple[StatusTenant, ...]:
         """The agent's. Raises NvcError."""
         with Client(CONTROL, 60.0) as client:
             return ask(client).tenants
-
-    def _reload(self) -> None:
-        process = self.daemons["agent"].process
-        assert process is not None
-        process.send_signal(signal.SIGHUP)
 
     def start_kubelet(self) -> None:
         """Raises daemons.NotReady when the node is not ready in time."""
@@ -197,15 +206,15 @@ class Node:
         conditions = {one["type"]: one["status"] for one in node["status"].get("conditions", [])}
         return conditions.get("Ready") == "True"
 
-    def start_driver(
-        self, *, instance: str = "driver", config: Path | None = None, options: Sequence[str] = ()
-    ) -> None:
-        """``nvc-py kube driver``; ready when kubelet knows it and its slices are published. Raises daemons.NotReady."""
-        words = [
-            *(self.bed.commands.nvc, "--sim", str(self.machine), "kube", "driver", "--node", NAME),
-            *("--kubeconfig", str(config or self.cluster.configs["admin"]), *options),
-        ]
-        self.run(instance, words, lambda: bool(self.slices()))
+    def start_driver(self, *options: str, instance: str = "driver") -> None:
+        """``nvc-py kube driver``; it serves, and has published, when this returns. Raises daemons.NotReady."""
+        words = self.driver_words(self.cluster.configs["admin"], *options)
+        self.run(instance, words, lambda: bool(self.slices()) and '"ready"' in self.log(instance))
+
+    def driver_words(self, config: Path, *options: str) -> list[str]:
+        """The driver's command. config: its kubeconfig."""
+        words = (self.bed.commands.nvc, "--sim", str(self.machine), "kube", "driver", "--node", NAME)
+        return [*words, "--kubeconfig", str(config), *options]
 
     def slices(self) -> list[Object]:
         """The node's ResourceSlices."""
@@ -216,6 +225,26 @@ class Node:
         """Start a program, again where it was stopped. Raises daemons.NotReady."""
         self.daemons[name] = Daemon(name, words, self.env, self.place / f"{name}.log")
         self.daemons[name].start(ready, seconds=60.0)
+
+    def reboot(self) -> None:
+        """End everything at once and start it again with an empty /run, as a machine does."""
+        for daemon in self.daemons.values():
+            if daemon.process is not None:
+                daemon.process.kill()
+                daemon.process.wait()
+        shims = [Path("/proc", line.split()[0]) for line in leftovers.processes(self.bed.token)]
+        own = {daemon.process.pid for daemon in self.cluster.daemons.values() if daemon.process is not None}
+        for process in shims:
+            if int(process.name) not in own:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(process.name), signal.SIGKILL)
+        for directory in ("nvc", "containerd", "netns"):
+            subprocess.run(["umount", "-lRq", *Path("/run", directory).glob("*/*/*/rootfs")], check=False)
+            subprocess.run(["rm", "-rf", "--one-file-system", f"/run/{directory}"], check=False)
+        self.start_containerd()
+        self.start_agent()
+        self.start_kubelet()
+        self.start_driver()
 
     def stop(self, *names: str) -> None:
         """End these programs; without names, all of them in the other order."""
