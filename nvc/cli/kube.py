@@ -312,6 +312,24 @@ def driver(
 
 
 @kube.command()
+@click.option("--kubeconfig", default="", metavar="FILE", help="How to reach the API server.  [default: as a pod]")
+def claims(kubeconfig: str) -> int:
+    """List claims of this driver that pods have; exit code 1 while there are any.
+
+    The chart asks it before the driver is removed: nothing would unprepare these claims. `helm uninstall --no-hooks`
+    goes on all the same; their shares are then held until the containers end.
+    """
+    with _extras():
+        from nvc.kube.cluster import Cluster
+        from nvc.kube.in_use import users
+
+        found = users(Cluster(kubeconfig).claims())
+    for line in found:
+        click.echo(line)
+    return 1 if found else 0
+
+
+@kube.command()
 @click.pass_obj
 def inventory(settings: Settings | None) -> None:
     """Print this machine's GPUs and driver files as JSON, for the driver."""

@@ -70,6 +70,10 @@ class Cluster:
         """A claim."""
         return self._call("get_namespaced_custom_object", namespace, _CLAIMS, name)
 
+    def claims(self) -> list[dict[str, Any]]:
+        """Those of all namespaces."""
+        return self._call("list_cluster_custom_object", _CLAIMS).get("items") or []
+
     def patch_claim_status(self, namespace: str, name: str, status: dict[str, Any], version: str) -> None:
         """Change a claim's status as it was at this resource version."""
         body = {"metadata": {"resourceVersion": version}, "status": status}

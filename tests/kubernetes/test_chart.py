@@ -9,6 +9,8 @@ import pytest
 
 from tests.support import chart
 from tests.support.cluster import Cluster
+from tests.support.kubenode import Node
+from tests.support.pods import Pods, claim_spec, pod
 
 VERSIONS = ("1.34", "1.35", "1.36", "1.37")
 VALUES: dict[str, dict[str, str]] = {
@@ -48,3 +50,17 @@ def test_a_field_of_another_version_is_found() -> None:
 
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(broken, "1.36", strict=True)
+
+
+def test_claims_that_pods_have_keep_the_driver(driver: Node, pods: Pods) -> None:
+    """What the pre-delete hook's job runs."""
+    command = (driver.bed.commands.nvc, "kube", "claims", "--kubeconfig", str(driver.cluster.configs["admin"]))
+    claim = pods.claim(claim_spec({"memory": "1Gi"}))
+    before = driver.bed.call(*command)
+    name = pods.start(pod([claim]))
+    pods.running(name)
+
+    said = driver.bed.call(*command)
+
+    assert (before.code, before.out) == (0, "")
+    assert (said.code, said.out) == (1, f"default/{claim} on node-1: {name}\n")
