@@ -18,17 +18,20 @@ pytestmark = pytest.mark.engines
 Show = Callable[[str, str], None]
 
 
-@pytest.mark.parametrize("suite", ["here", "sid"])
-def test_the_lines_of_the_page(bed: Bed, need: Callable[..., None], show: Show, suite: str) -> None:
-    """LXC 5 of this machine, and LXC 7 of sid, which has no support of hybrid cgroup trees."""
-    under: list[str] = []
-    if suite == "here":
+@pytest.fixture(params=["here", "sid"])
+def under(request: pytest.FixtureRequest, need: Callable[..., None]) -> list[str]:
+    """What runs LXC 5 of this machine, or LXC 7 of sid, which has no support of hybrid cgroup trees."""
+    if request.param == "here":
         need("lxc-execute", "newuidmap")
-    else:
-        view = cgroupview.named("v2")
-        if view is None:
-            pytest.skip("this machine cannot show cgroup v2")
-        under = view.wrap(userland.wrap(userland.place(suite)))
+        return []
+    view = cgroupview.named("v2")
+    if view is None:
+        pytest.skip("this machine cannot show cgroup v2")
+    return view.wrap(userland.wrap(userland.place(request.param)))
+
+
+def container(bed: Bed, under: list[str]) -> Lxc:
+    """One with the lines of the page."""
     page = (CHECKOUT / "docs/user/engines/lxc.md").read_text()
     block = re.search(r"```\n(lxc\..*?)```", page, re.DOTALL)
     assert block is not None
@@ -36,12 +39,37 @@ def test_the_lines_of_the_page(bed: Bed, need: Callable[..., None], show: Show, 
     directory = bed.directory("bin")
     launchers.with_options(directory, "nvidia-container-cli", bed.commands.cli, f"--sim={bed.machine('h100x8')}")
     path = f"{directory}:{os.environ['PATH']}:/usr/sbin:/sbin"
-    lxc = Lxc(bed.name("lxc"), bed.rootfs(owner=Lxc.offset), bed.directory("lxc"), path, env=bed.env, under=under)
+    rootfs = bed.rootfs(owner=Lxc.offset)
+    lxc = Lxc(bed.name("lxc"), rootfs, bed.directory("lxc"), path, level="DEBUG", env=bed.env, under=under)
     token = ("lxc.environment", f"{leftovers.VARIABLE}={bed.token}")
     lxc.prepare([token, *((key, value) for key, value in settings)])
+    return lxc
+
+
+def test_the_lines_of_the_page(bed: Bed, show: Show, under: list[str]) -> None:
+    lxc = container(bed, under)
 
     result = lxc.execute(["nvidia-smi", "-L"])
 
     assert result.code == 0, result.text + lxc.log.read_text()
     assert result.out.count("GPU-") == 8
     show("lxc-execute -n NAME -- nvidia-smi -L", result.out)
+
+
+@pytest.mark.parametrize(
+    ("guard", "said"),
+    [
+        ("auto", "shares are kept there: the hook must run as root"),
+        ("require", "this node requires a guard for shares, and this container has none"),
+    ],
+)
+def test_a_node_with_a_share_for_all_starts_none(bed: Bed, under: list[str], guard: str, said: str) -> None:
+    """LXC's hook runs in the container's user namespace, where no share can be kept, and LXC passes no listener on."""
+    lxc = container(bed, under)
+    (lxc.place / "etc/nvc").mkdir()
+    (lxc.place / "etc/nvc/config.toml").write_text(f'[share]\ndefault = "mem=4Gi"\nguard = "{guard}"\n')
+
+    result = lxc.execute(["nvidia-smi", "-L"])
+
+    assert (result.code != 0, result.out) == (True, ""), result.text
+    assert said in lxc.log.read_text()
