@@ -145,6 +145,7 @@ static void duplicate (struct tenant *tenant, uint64_t serial, const struct rm_p
         entry = retained_duplicate (tenant, pieces + i, file, QUARANTINE_CLIENT);
         if (entry == NULL)
             continue;
+        retained_forget_dormant (tenant, entry);
         entry->serial = serial;
         entry->next = retained->dormant;
         retained->dormant = entry;

@@ -69,18 +69,21 @@ struct retained_piece *retained_duplicate (struct tenant *tenant, const struct r
     return NULL;
 }
 
-/* Its process ended, others use its file, and now they free it: it is probed like everything else. */
-static void forget_dormant (struct tenant *tenant, const struct rm_piece *piece)
+void retained_forget_dormant (struct tenant *tenant, const struct retained_piece *made)
 {
-    for (struct retained_piece **at = &tenant->retained.dormant; *at != NULL; at = &(*at)->next) {
+    struct dup_probe *probe = tenant->guard->dup_probe;
+
+    for (struct retained_piece **at = &tenant->retained.dormant; *at != NULL;) {
         struct retained_piece *entry = *at;
 
-        if (entry->client != piece->client || entry->handle != piece->handle)
+        if (entry->gpu != made->gpu || !((entry->client == made->client && entry->handle == made->handle) ||
+                                         (entry->piece.bytes == made->piece.bytes && probe_is_same (probe, &entry->piece, &made->piece)))) {
+            at = &entry->next;
             continue;
+        }
         *at = entry->next;
-        probe_free (tenant->guard->dup_probe, &entry->piece, QUARANTINE_CLIENT);
+        probe_free (probe, &entry->piece, QUARANTINE_CLIENT);
         free (entry);
-        return;
     }
 }
 
@@ -107,9 +110,9 @@ static void duplicate_all (struct tenant *tenant, const struct rm_piece *pieces,
     for (size_t i = 0; i < count; i++) {
         struct retained_piece *entry;
 
-        forget_dormant (tenant, pieces + i);
         entry = retained_duplicate (tenant, pieces + i, tenant->copy, to);
         if (entry != NULL) {
+            retained_forget_dormant (tenant, entry);
             entry->next = retained->freeing;
             retained->freeing = entry;
         }
@@ -142,7 +145,7 @@ void retained_before_call (struct tenant *tenant, const struct rm_call *call)
         count = rm_pieces (tenant->rm, client, handle, pieces, count);
     }
     /* Giving a whole client back takes long, and other tenants need the probe. */
-    tenant->retained.is_quarantined = count > 1 || (count == 1 && one.handle != handle);
+    tenant->retained.is_quarantined = count > 1 || (count == 1 && one.handle != handle) || tenant->retained.dormant != NULL;
     duplicate_all (tenant, pieces, count, tenant->retained.is_quarantined ? QUARANTINE_CLIENT : PROBE_CLIENT);
     if (pieces != &one)
         free (pieces);
