@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nvc.agent import pageable
+from nvc.agent.accounting import Accounting
 from nvc.agent.agent import Agent, AgentOptions
 from nvc.agent.journal import Journal
 from nvc.agent.notify import Systemd
@@ -57,7 +58,9 @@ def agent(settings: Settings | None, directory: str, store: str, config: str) ->
     # Before anything of ours has threads: it forks.
     inventory = _inventory(general, journal)
     pageable.tell(lambda: ask(host(general.sim) if general.sim else Host()), journal)
-    made = Agent(options, journal, inventory, (Scheduling(), Probing(), Suspending(), Xids(), Metrics(), Prefork()))
+    # Accounting is told first of a tenant's end: the others still know what it used.
+    parts = (Accounting(), Scheduling(), Probing(), Suspending(), Xids(), Metrics(), Prefork())
+    made = Agent(options, journal, inventory, parts)
     asyncio.run(made.run(Systemd(os.environ)))
 
 

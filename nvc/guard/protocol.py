@@ -68,6 +68,8 @@ VERBS = {
         Verb("pause", False, _CONTAINER),
         # Also ends a suspend; wait: seconds for the GPU's memory.
         Verb("resume", False, _CONTAINER, {"wait": "float"}),
+        # Write down what was used up to now, for `nvc-py share usage`.
+        Verb("usage", False),
         # timeout: seconds for work that has begun.
         Verb("suspend", False, _CONTAINER, {"timeout": "float"}),
         # policy: a name or number of nvc.guard.scheduling; gpu: a UUID, or all.

@@ -11,7 +11,7 @@ import click
 from nvc.base.errors import ContainerError, NvcError, UsageError
 from nvc.cli.settings import Settings
 from nvc.cli.share import agent as share_agent
-from nvc.cli.share import attach, check, events, hint, inside, policy
+from nvc.cli.share import attach, check, events, hint, inside, policy, usage
 from nvc.cli.share import rows as share_rows
 from nvc.cli.share import store as share_store
 from nvc.cli.share import text as share_text
@@ -72,6 +72,7 @@ share.add_command(check.check)
 share.add_command(events.events)
 share.add_command(hint.hint)
 share.add_command(policy.policy)
+share.add_command(usage.usage)
 
 
 @share.command("ls")

@@ -31,6 +31,7 @@ REQUESTS: dict[str, dict[str, object]] = {
     "policy": {"policy": "soft"},
     "hint": {"container": "c", "word": "soon"},
     "suspend": {"container": "c"},
+    "usage": {},
     "attach": {"pid": 1},
     "detach": {"pid": 1},
     "reload": {},

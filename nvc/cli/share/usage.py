@@ -1,0 +1,97 @@
+"""``nvc-py share usage``: what containers used of GPUs, by what the agent wrote down."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import click
+
+from nvc.agent import accounting
+from nvc.base.errors import AgentError, PrivilegeError, reason
+from nvc.cli.share import text
+from nvc.cli.share.events import begin
+from nvc.guard.protocol import CONTROL, Client, NoAgent
+
+_HEADINGS = ("CONTAINER", "NAME", "GPU", "SECONDS", "COMPUTED", "MEAN", "PEAK")
+_SHORT = 12
+
+
+class _Sum:
+    """Of a container and a GPU."""
+
+    def __init__(self) -> None:
+        self.seconds = self.computed = self.byte_seconds = 0.0
+        self.peak = 0
+
+    def add(self, used: accounting.Used) -> None:
+        self.seconds += used.end - used.begin
+        self.computed += used.computed
+        self.byte_seconds += used.byte_seconds
+        self.peak = max(self.peak, used.peak)
+
+    @property
+    def mean(self) -> int:
+        """Bytes."""
+        return int(self.byte_seconds / self.seconds) if self.seconds else 0
+
+
+@click.command("usage")
+@click.option("--since", metavar="WHEN", default="1h", show_default=True, help="90s, 10m, 2d, or a time.")
+@click.option("--container", metavar="ID", default="", help="Only of this container: its id, or how that begins.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--agent", "socket", metavar="SOCKET", default=CONTROL, help="The agent's control socket.")
+def usage(since: str, container: str, as_json: bool, socket: str) -> None:
+    """Print what guarded containers used of GPUs, those that have ended too.
+
+    COMPUTED are seconds of a GPU in which the container computed, by the driver's samples; SECONDS how long it had the
+    share; MEAN and PEAK its memory, looked at every five seconds.
+
+    \b
+        nvc-py share usage --since=1d
+        nvc-py share usage --since="2026-11-21 08:00" --container=4f0c --json
+    """
+    now = time.time()
+    try:
+        with Client(socket) as client:
+            client.call("usage")
+    except NoAgent:
+        pass  # what was written down before is there
+    except (AgentError, PrivilegeError) as error:
+        click.echo(f"warning: {error}; the last minutes are not included", err=True)
+    sums: dict[tuple[str, str, str], _Sum] = {}
+    directory = os.path.dirname(socket)
+    try:
+        for used in accounting.read(directory, begin(since, now), now + 1):
+            if used.container.startswith(container):
+                sums.setdefault((used.container, used.name, used.gpu), _Sum()).add(used)
+    except PermissionError as error:
+        raise PrivilegeError(f"{accounting.path(directory)}: {reason(error)}", hint="root may read it") from None
+    if as_json:
+        click.echo(json.dumps([_as_data(*key, found) for key, found in sums.items()], indent=2))
+    else:
+        click.echo(_table(sums))
+
+
+def _as_data(container: str, name: str, gpu: str, found: _Sum) -> dict[str, object]:
+    return {
+        "container": container,
+        "name": name,
+        "gpu": gpu,
+        "seconds": round(found.seconds, 3),
+        "computed_seconds": round(found.computed, 3),
+        "mean_bytes": found.mean,
+        "peak_bytes": found.peak,
+    }
+
+
+def _table(sums: dict[tuple[str, str, str], _Sum]) -> str:
+    cells = [_HEADINGS]
+    for (container, name, gpu), found in sums.items():
+        numbers = f"{found.seconds:.0f}", f"{found.computed:.1f}", text.size(found.mean), text.size(found.peak)
+        cells.append((container[:_SHORT], name or "-", gpu[:_SHORT], *numbers))
+    widths = [max(len(line[column]) for line in cells) for column in range(len(_HEADINGS))]
+    return "\n".join(
+        "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip() for line in cells
+    )
