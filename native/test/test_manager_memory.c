@@ -93,6 +93,13 @@ static void duplicates (struct manager_file *file, uint32_t client)
     bed_task.process = 100;
 }
 
+static void owner (struct manager_file *file, uint32_t client)
+{
+    uint8_t params[128] = { [27] = 0x18, [66] = 1 };
+
+    tap_ok (bed_alloc (file, client, DEVICE, 1, 0x40, params) == 0x39, "memory without an owner is refused");
+}
+
 static void exports (struct manager_file *file, uint32_t client)
 {
     struct manager_file *carrier = manager_open (bed, MANAGER_CONTROL, 0);
@@ -102,7 +109,7 @@ static void exports (struct manager_file *file, uint32_t client)
     bed_take (file, client, 1, GIB);
     out[0] = 3;
     out[1] = DEVICE;
-    out[2] = 1;
+    out[2] = 2;     /* slots */
     out[19] = 1;    /* the handle */
     out[531] = 1;   /* one object, at index 0 */
     tap_ok (bed_control (file, client, client, 0x3d0b, out, 2128) == 0, "memory can be exported into an open file");
@@ -114,6 +121,18 @@ static void exports (struct manager_file *file, uint32_t client)
     in[162] = 1;
     tap_ok (bed_control (file, client, client, 0x3d0c, in, 652) == 0 && bed_used (0) == GIB,
             "an import is another handle on it");
+    in[2] = 8;
+    in[162] = 1u << 16 | 1;
+    tap_ok (bed_control (file, client, client, 0x3d0c, in, 652) == 0 && in[2] == 8 && (in[130] & 0xff) == 0,
+            "of an empty slot nothing is imported: its handle stays as it was given");
+    in[162] = 2u << 16 | 1;
+    tap_ok (bed_control (file, client, client, 0x3d0c, in, 652) == 0x5B, "a slot that there is not is refused");
+    in[2] = 7;
+    bed_take (file, client, 9, GIB);
+    out[19] = 9;
+    tap_ok (bed_control (file, client, client, 0x3d0b, out, 2128) == 0 && bed_used (0) == 2 * GIB, "another piece takes the slot");
+    bed_free (file, client, 9);
+    tap_ok (bed_used (0) == 2 * GIB, "and is held there");
     manager_release (carrier);
     bed_task.descriptors[3] = NULL;
     tap_ok (bed_used (0) == GIB, "which holds it when the file is closed");
@@ -176,6 +195,7 @@ int main (void)
     exhaustion (file, client);
     endings ();
     duplicates (file, client);
+    owner (file, client);
     exports (file, client);
     managed ();
     reports (file, client);
