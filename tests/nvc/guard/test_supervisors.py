@@ -339,6 +339,7 @@ def test_a_publishing_and_a_lost_monitor_are_told_once(alone: Supervisors) -> No
     assert alone.lost() == []
     taken = alone.take(2)
     assert alone.lost() == [] and 2 not in alone.changed()
+    taken.begin_end()
     taken.end()
     assert not Path(f"/proc/{taken.supervisor}").exists()
     with pytest.raises(OSError, match="tenant 2 is not known"):
