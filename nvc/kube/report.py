@@ -76,6 +76,8 @@ class Reporter:
             except ClusterError as error:
                 if not error.is_missing:  # the claim is gone: nobody would read it
                     self._say("report-failed", message=error.message, hint=error.hint)
+            except Exception as error:  # the thread must not end: nothing would be told any more
+                self._say("report-failed", message=f"internal error: {type(error).__name__}: {error}", hint="report it")
 
     def _write(self, namespace: str, name: str, own: list[dict[str, Any]]) -> None:
         for last in range(_TRIES - 1, -1, -1):
