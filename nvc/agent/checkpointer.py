@@ -11,9 +11,11 @@ resume. A line of JSON each way: {"verb": "lock", "pid": 12, "timeout_ms": 10000
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import resource
 import sys
+import time
 from pathlib import Path
 
 import nvc
@@ -37,6 +39,8 @@ _START_S = 30.0
 #: Seconds beyond a lock's own time; for a checkpoint or a restore, whatever its size, and bytes that are moved in
 #: one of them at least.
 _LOCK_MORE_S, _MOVE_S, _MOVE_BYTES = 5.0, 60.0, 50 << 20
+#: Between two looks whether the calls of an agent that ended have ended.
+_LOOK_S = 0.2
 _LINE = 4096
 _STATUS_SYSTEM = -1
 _CGROUP = "the agent must see the cgroups of containers at /sys/fs/cgroup"
@@ -54,8 +58,11 @@ class Refused(Exception):
 class _Helper:
     """A process with an identity. Each call raises Refused; AgentError when it died or is late."""
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: Identity, lock: int) -> None:
+        """lock: a descriptor that the process keeps open as long as it lives."""
         self._identity = identity
+        self._lock = lock
+        self._is_asked = False
         self._process: Process | None = None
 
     async def start(self) -> None:
@@ -73,6 +80,7 @@ class _Helper:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 limit=_LINE,
+                pass_fds=(self._lock,),
             )
         except OSError as error:
             raise AgentError(f"the process for checkpoints does not start: {reason(error)}") from error
@@ -95,6 +103,11 @@ class _Helper:
         """A second time is nothing."""
         process, self._process = self._process, None
         if process is not None:
+            if self._is_asked and process.stdin is not None:
+                # The agent ends. The call would go on in the suspended process without this one, and the next agent
+                # has to know: it ends by itself then.
+                process.stdin.close()
+                return
             if process.returncode is None:
                 process.kill()
             await process.wait()
@@ -108,7 +121,11 @@ class _Helper:
             await process.stdin.drain()
         except OSError as error:
             raise AgentError(f"the process for checkpoints has ended: {reason(error)}") from None
-        return await self._answer(seconds)
+        try:
+            return await self._answer(seconds)
+        except asyncio.CancelledError:
+            self._is_asked = True
+            raise
 
     async def _answer(self, seconds: float) -> dict[str, Any]:
         process = self._process
@@ -136,15 +153,26 @@ class Checkpointers:
     Each call raises Refused; AgentError when its process died, is late, or cannot be.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, path: str) -> None:
+        """path: of a file that the processes hold a lock of."""
+        self._path = path
+        self._lock = -1
         self._helpers: dict[Identity, _Helper] = {}
 
     async def __aenter__(self) -> Self:
+        try:
+            self._lock = _open(self._path)
+            fcntl.flock(self._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            raise AgentError(f"{self._path}: {reason(error)}") from error
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for helper in self._helpers.values():
-            await helper.end()
+        try:
+            for helper in self._helpers.values():
+                await helper.end()
+        finally:
+            os.close(self._lock)
 
     async def state(self, pid: int) -> int:
         """RUNNING, LOCKED, CHECKPOINTED or FAILED of nvc.bindings.checkpoint."""
@@ -171,10 +199,37 @@ class Checkpointers:
         except ValueError as error:
             raise AgentError(f"process {pid}: {error}", hint=_CGROUP) from None
         if identity not in self._helpers:
-            helper = _Helper(identity)
+            helper = _Helper(identity, self._lock)
             await helper.start()
             self._helpers[identity] = helper
         return await self._helpers[identity].ask(seconds, verb=verb, pid=pid, **more)
+
+
+async def ended(path: str, seconds: float) -> None:
+    """Until the processes of an agent before this one have made their last call. Raises AgentError.
+
+    Such a call goes on in the suspended process: a lock that had waited would come after it was made to run again.
+    """
+    until = time.monotonic() + seconds
+    try:
+        lock = _open(path)
+    except OSError as error:
+        raise AgentError(f"{path}: {reason(error)}") from error
+    try:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise AgentError(f"a checkpoint call did not return within {seconds:.0f} s") from None
+            await asyncio.sleep(_LOOK_S)
+    finally:
+        os.close(lock)
+
+
+def _open(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 def _identity(pid: int) -> Identity:

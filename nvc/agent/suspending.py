@@ -14,8 +14,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import time
 
+from nvc.agent import checkpointer
 from nvc.agent.checkpointer import Checkpointers, Refused
 from nvc.agent.part import Part
 from nvc.agent.state import records
@@ -100,7 +102,7 @@ class Suspending(Part):
         with self._alone(tenant):
             begun = time.monotonic()
             before = self._charged(tenant)
-            async with Checkpointers() as calls:
+            async with Checkpointers(self._lock(tenant)) as calls:
                 processes = _Tenant(self._agent, tenant, calls)
                 await processes.states()  # where that cannot be, nothing is begun
                 self._record(tenant, Suspension(before, round(time.time(), 3), is_changing=True))
@@ -108,6 +110,8 @@ class Suspending(Part):
                     count = await processes.suspend(timeout, sum(before))
                     await self._settle(tenant)
                     await self._agent.pause(tenant, paused=True)
+                except asyncio.CancelledError:  # this agent ends: the next one waits for the call, and takes it back
+                    raise
                 except BaseException:
                     await asyncio.shield(self._undo(tenant))
                     raise
@@ -156,6 +160,7 @@ class Suspending(Part):
         """The agent before this one ended in the middle. Raises nothing."""
         with contextlib.suppress(ContainerError), self._alone(tenant):
             try:
+                await checkpointer.ended(self._lock(tenant), LOCK_MOST_S)
                 await self._run_again(tenant)
                 self._record(tenant, None)
                 message = "a suspend or resume was interrupted: it runs"
@@ -167,7 +172,7 @@ class Suspending(Part):
     async def _run_again(self, tenant: Tenant, suspended: Suspension | None = None) -> None:
         """Every process has its memory and goes on. suspended: go back to it where that cannot be. Raises NvcError."""
         await self._agent.pause(tenant, paused=False)
-        async with Checkpointers() as calls:
+        async with Checkpointers(self._lock(tenant)) as calls:
             processes = _Tenant(self._agent, tenant, calls)
             size = sum(suspended.memory if suspended is not None else self._charged(tenant))
             try:
@@ -214,6 +219,13 @@ class Suspending(Part):
             yield
         finally:
             self._changing.discard(tenant.number)
+
+    def _lock(self, tenant: Tenant) -> str:
+        return f"{self._agent.options.directory}/checkpoint-{tenant.number}"
+
+    def gone(self, tenant: Tenant) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._lock(tenant))
 
     def _record(self, tenant: Tenant, suspended: Suspension | None) -> None:
         """Raises AgentError; nothing for a tenant that has ended."""

@@ -15,7 +15,7 @@ import pytest
 
 from nvc.agent.state import records
 from nvc.agent.state.records import Suspension
-from nvc.base.errors import ContainerError, InputError
+from nvc.base.errors import ContainerError, InputError, NvcError
 from nvc.guard.protocol import Client
 from tests.support import leftovers
 from tests.support.agent_tenants import AgentTenant, RunningAgent
@@ -254,6 +254,34 @@ def test_the_calls_are_made_with_the_rights_of_the_suspended_process(machine: Pa
                 asked.result(60)
         assert leftovers.until(lambda: not helpers(), seconds=10)
         assert bed.status(tenant)["suspended"] == []
+
+    in_bed(machine, act)
+
+
+@pytest.mark.parametrize("signal", ["kill", "terminate"])
+def test_a_lock_that_outlives_its_agent_is_taken_back(machine: Path, signal: str) -> None:
+    """It goes on in the locked process: the next agent waits for it before it says that the tenant runs."""
+
+    def act(bed: Bed) -> None:
+        tenant = bed.agent.tenant(memory=20 * GIB)
+        command = tenant.wrap([str(build() / "cuda_burn"), "40", "6000000000"])
+        bed.programs.append(Spoken(command, environment(bed.gpu), seconds=60))
+        assert bed.programs[0].line() == "started=1"
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(bed.call, "suspend", tenant, timeout=60.0)
+            assert leftovers.until(lambda: bool(bed.status(tenant)["suspended"]), seconds=10)
+            time.sleep(1)
+            getattr(bed.agent.process, signal)()
+            bed.agent.process.wait()
+            with pytest.raises(NvcError):
+                asked.result(30)
+        bed.agent.process = bed.agent._start()
+        assert bed.agent.ready()
+        assert leftovers.until(lambda: bed.status(tenant)["suspended"] == [], seconds=30)
+        assert leftovers.until(lambda: not helpers(), seconds=30)
+        time.sleep(6)  # a kernel takes as long
+        done = bed.call("suspend", tenant, timeout=60.0)
+        assert done["processes"] == 1, "it was locked, and CUDA refuses to lock it again"
 
     in_bed(machine, act)
 
