@@ -41,6 +41,9 @@ _START_S = 30.0
 _LOCK_MORE_S, _MOVE_S, _MOVE_BYTES = 5.0, 60.0, 50 << 20
 #: Between two looks whether the calls of an agent that ended have ended.
 _LOOK_S = 0.2
+#: Processes at a time: a container's processes may have as many users, groups and cgroups as it likes, and each of
+#: ours has Python and libcuda in memory that no container is charged for.
+_HELPERS = 4
 _LINE = 4096
 _STATUS_SYSTEM = -1
 _CGROUP = "the agent must see the cgroups of containers at /sys/fs/cgroup"
@@ -148,7 +151,7 @@ class _Helper:
 
 
 class Checkpointers:
-    """An async context manager: one process for each user whose processes are named.
+    """An async context manager: one process for each user whose processes are named, the last few of them.
 
     Each call raises Refused; AgentError when its process died, is late, or cannot be.
     """
@@ -199,6 +202,8 @@ class Checkpointers:
         except ValueError as error:
             raise AgentError(f"process {pid}: {error}", hint=_CGROUP) from None
         if identity not in self._helpers:
+            while len(self._helpers) >= _HELPERS:
+                await self._helpers.pop(next(iter(self._helpers))).end()
             helper = _Helper(identity, self._lock)
             await helper.start()
             self._helpers[identity] = helper
