@@ -280,10 +280,10 @@ class _Tenant:
                     )
                 return len(done)
             for pid in states:
-                await self._act(pid, self._calls.lock(pid, timeout), "its work does not end")
+                await self._act(pid, "its work does not end", self._calls.lock, timeout)
             for pid in states:
-                await self._act(pid, self._calls.checkpoint(pid, size), "its memory cannot be moved")
-                done.add(pid)
+                if await self._act(pid, "its memory cannot be moved", self._calls.checkpoint, size):
+                    done.add(pid)
         raise ContainerError(
             f"container {self._tenant.name}: processes keep beginning to use the GPU", hint="suspend it a little later"
         )
@@ -295,7 +295,7 @@ class _Tenant:
                     f"{self._name(pid)}: CUDA cannot bring its memory back", hint="end the container; see dmesg"
                 )
             if state == CHECKPOINTED:
-                await self._act(pid, self._calls.restore(pid, size), "its memory does not come back")
+                await self._act(pid, "its memory does not come back", self._calls.restore, size)
                 self._restored.append(pid)
 
     async def back(self, size: int) -> None:
@@ -307,7 +307,7 @@ class _Tenant:
     async def unlock(self) -> None:
         for pid, state in (await self.states()).items():
             if state == LOCKED:
-                await self._act(pid, self._calls.unlock(pid), "it stays locked")
+                await self._act(pid, "it stays locked", self._calls.unlock)
 
     async def states(self) -> dict[int, int]:
         """Pid -> state, of processes that use CUDA. Raises ContainerError for one that holds memory without."""
@@ -330,12 +330,16 @@ class _Tenant:
         except OSError as error:
             raise ContainerError(f"container {self._tenant.name} has ended") from error
 
-    async def _act(self, pid: int, call: Any, problem: str) -> None:
+    async def _act(self, pid: int, problem: str, call: Any, *arguments: float) -> bool:
+        """False for a process that has ended: others were waited for, and its number may be another container's."""
+        if pid not in dict(self._pids()):
+            return False
         try:
-            await call
+            await call(pid, *arguments)
         except Refused as error:
             kind = _NoRoom if error.value == OUT_OF_MEMORY else ContainerError
             raise kind(f"{self._name(pid)}: {problem}: {error}", hint=_AGAIN) from None
+        return True
 
     def _name(self, pid: int) -> str:
         return f"container {self._tenant.name}: process {pid} ({process_name(pid) or 'ended'})"
