@@ -16,6 +16,10 @@ from nvc.agent import cgroups
 from tests.support import cgroupview
 from tests.support.watchdog import GRACE, Watchdog
 
+# Before anything imports grpc: with its own handlers of fork(2) each forked child has threads again, and a process with
+# threads cannot enter a mount namespace.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+
 try:
     from hypothesis import HealthCheck, settings
 except ImportError:

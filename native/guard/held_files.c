@@ -132,6 +132,7 @@ int held_file_of (const struct tenant *tenant, uint32_t client)
 static void duplicate (struct tenant *tenant, uint64_t serial, const struct rm_piece *pieces, size_t count)
 {
     struct retained *retained = &tenant->retained;
+    unsigned questions = RETAINED_QUESTIONS;
 
     if (count == 0 || !retained_is_sampled (retained, retained_weight (pieces, count)) || guard_dup_probe (tenant->guard) == NULL)
         return;
@@ -145,7 +146,7 @@ static void duplicate (struct tenant *tenant, uint64_t serial, const struct rm_p
         entry = retained_duplicate (tenant, pieces + i, file, QUARANTINE_CLIENT);
         if (entry == NULL)
             continue;
-        retained_forget_dormant (tenant, entry);
+        retained_forget_dormant (tenant, entry, serial, &questions);
         entry->serial = serial;
         entry->next = retained->dormant;
         retained->dormant = entry;

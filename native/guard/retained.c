@@ -69,15 +69,20 @@ struct retained_piece *retained_duplicate (struct tenant *tenant, const struct r
     return NULL;
 }
 
-void retained_forget_dormant (struct tenant *tenant, const struct retained_piece *made)
+void retained_forget_dormant (struct tenant *tenant, const struct retained_piece *made, uint64_t serial, unsigned *questions)
 {
     struct dup_probe *probe = tenant->guard->dup_probe;
 
     for (struct retained_piece **at = &tenant->retained.dormant; *at != NULL;) {
         struct retained_piece *entry = *at;
 
-        if (entry->gpu != made->gpu || !((entry->client == made->client && entry->handle == made->handle) ||
-                                         (entry->piece.bytes == made->piece.bytes && probe_is_same (probe, &entry->piece, &made->piece)))) {
+        bool is_same = entry->client == made->client && entry->handle == made->handle;
+
+        if (!is_same && entry->gpu == made->gpu && entry->serial != serial && entry->piece.bytes == made->piece.bytes && *questions > 0) {
+            (*questions)--;
+            is_same = probe_is_same (probe, &entry->piece, &made->piece);
+        }
+        if (!is_same || entry->gpu != made->gpu) {
             at = &entry->next;
             continue;
         }
@@ -102,6 +107,7 @@ uint64_t retained_weight (const struct rm_piece *pieces, size_t count)
 static void duplicate_all (struct tenant *tenant, const struct rm_piece *pieces, size_t count, enum probe_client to)
 {
     struct retained *retained = &tenant->retained;
+    unsigned questions = RETAINED_QUESTIONS;
 
     /* One of a process that ended may have another handle by now, under which it is not found. */
     if (retained->dormant == NULL && !retained_is_sampled (retained, retained_weight (pieces, count)))
@@ -112,7 +118,7 @@ static void duplicate_all (struct tenant *tenant, const struct rm_piece *pieces,
 
         entry = retained_duplicate (tenant, pieces + i, tenant->copy, to);
         if (entry != NULL) {
-            retained_forget_dormant (tenant, entry);
+            retained_forget_dormant (tenant, entry, 0, &questions);
             entry->next = retained->freeing;
             retained->freeing = entry;
         }

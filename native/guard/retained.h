@@ -57,8 +57,11 @@ uint64_t retained_weight (const struct rm_piece *pieces, size_t count);
 /* A piece that is in PROBE_CLIENT alone, or gone, and was freed: without another holder it goes, otherwise it is charged. With guard->probe_lock. */
 void retained_settle (struct tenant *tenant, struct retained_piece *entry);
 /* Its process ended, others use its file, and now they free it, or end too: it is probed like everything else, and a duplicate of before, under whichever
- * handle, would be another holder for good. made: a new one, in QUARANTINE_CLIENT. With guard->probe_lock. */
-void retained_forget_dormant (struct tenant *tenant, const struct retained_piece *made);
+ * handle, would be another holder for good. made: a new one, in QUARANTINE_CLIENT, of the process `serial` (0: that lives); those of one process are
+ * told apart by their handles. questions: what may be asked of the driver for all of them together: of thousands of pieces each would be compared with
+ * each. Beyond it a piece stays charged for longer. With guard->probe_lock. */
+#define RETAINED_QUESTIONS 1024u
+void retained_forget_dormant (struct tenant *tenant, const struct retained_piece *made, uint64_t serial, unsigned *questions);
 struct retained_piece *retained_duplicate (struct tenant *tenant, const struct rm_piece *piece, int file, enum probe_client to);
 
 /* Whether pieces of a process that ended had another holder when they were last probed. */

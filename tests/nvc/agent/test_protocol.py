@@ -189,6 +189,7 @@ def test_a_status_survives_the_socket() -> None:
                 "unaccounted": 1 << 30,
                 "is_unbalanced": True,
                 "unaccounted_by": "4f0c",
+                "xids": {"31": 2},
             }
         ],
         "tenants": [
@@ -207,6 +208,7 @@ def test_a_status_survives_the_socket() -> None:
                 "build": "1.2.3",
                 "containers": [{"name": "4f0c", "pid": 7, "engine_name": "default/trainer-0/main"}],
                 "name": "default/trainer-0/main",
+                "suspended": [1 << 30],
             }
         ],
         "log_lost": 2,

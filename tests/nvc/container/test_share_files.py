@@ -28,7 +28,7 @@ GPUS = st.builds(
     st.integers(0, 1000),
     st.sampled_from(PRIORITIES),
     st.booleans(),
-)
+).map(lambda gpu: gpu.replace(latency=1000) if gpu.priority == "service" else gpu)
 NODES = st.builds(
     LimitsNode, st.integers(1, 3), st.integers(0, 255), st.integers(0, (1 << 64) - 1), st.integers(0, (1 << 64) - 1)
 )
