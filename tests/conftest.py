@@ -17,8 +17,8 @@ from tests.support import cgroupview
 from tests.support.watchdog import GRACE, Watchdog
 
 # Before anything imports grpc: with its own handlers of fork(2) each forked child has threads again, and a process with
-# threads cannot enter a mount namespace.
-os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+# threads cannot enter a mount namespace. Tests of nvc.kube are run by themselves, with them.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 try:
     from hypothesis import HealthCheck, settings

@@ -21,6 +21,7 @@ from nvc.linux import syscalls
 from nvc.share import limits, store
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
+from tests.support import leftovers
 from tests.support.agent_tenants import AgentTenant, RunningAgent
 from tests.support.attacks import SOURCES
 from tests.support.guarded import build_launcher
@@ -71,9 +72,11 @@ class Stall:
         try:
             assert churn.line() == "bad=0"
             assert time.monotonic() - begin < 10 * ANSWER_SECONDS
-            known = self.good.status()
-            assert known is not None
-            assert known["gpus"][0]["cap_in_force"]
+            # A plan that was renewed late by a busy machine is in force again with the next look.
+            assert leftovers.until(
+                lambda: bool((self.good.status() or {"gpus": [{"cap_in_force": False}]})["gpus"][0]["cap_in_force"]),
+                seconds=5,
+            )
         finally:
             churn.kill()
 
