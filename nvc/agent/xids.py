@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import os
 
-from nvc.agent import xid
 from nvc.agent.owners import Owners
 from nvc.agent.part import Part
 from nvc.base.errors import reason
+from nvc.formats import xid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from nvc.agent.agent import Agent
     from nvc.agent.tenant import Tenant
-    from nvc.agent.xid import Xid
+    from nvc.formats.xid import Xid
 
 #: The longest record of /dev/kmsg (printk.h: PRINTK_MESSAGE_MAX), and how many are read at a look.
 _RECORD, _RECORDS = 2048, 256

@@ -8,10 +8,10 @@ the driver anew, and the report that a GPU needs no recovery (Xid 154), make a G
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING
 
 from nvc.base.errors import reason
+from nvc.formats import xid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,9 +22,8 @@ KERNEL_LOG = "/dev/kmsg"
 APPLICATION_XIDS = frozenset((13, 31, 43, 45, 68, 109))
 #: What the driver recommends for a GPU; action 0x0 is none.
 _RECOVERY_XID = 154
-_XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)[^)]*\): (\d+),?(.*)")
-_RECOVERED = re.compile(r"to 0x0\b")
-_LOADED = re.compile(r"NVRM: loading NVIDIA UNIX")
+_RECOVERED = "to 0x0 "
+_LOADED = "NVRM: loading NVIDIA UNIX"
 #: Of the kernel's records (Documentation/ABI/testing/dev-kmsg).
 _RECORD_LIMIT = 8192
 
@@ -35,17 +34,18 @@ class XidLog:
     def __init__(self) -> None:
         self.problems: dict[str, str] = {}
 
-    def take(self, text: str) -> None:
-        """A line of the kernel's log."""
-        if _LOADED.search(text):
+    def take(self, record: bytes) -> None:
+        """A record of the kernel's log. What programs write there, or have the kernel quote, tells nothing."""
+        if xid.kernel_text(record).startswith(_LOADED):
             self.problems.clear()
-        match = _XID.search(text)
-        if match is not None:
-            address, number = _address(match[1]), int(match[2])
-            if number == _RECOVERY_XID and _RECOVERED.search(match[3]):
-                self.problems.pop(address, None)
-            elif number not in APPLICATION_XIDS and number != _RECOVERY_XID:
-                self.problems[address] = f"xid-{number}"
+        found = xid.parse(record)
+        if found is None:
+            return
+        address = found.bus_id[-len("0000:00:00.0") :]
+        if found.number == _RECOVERY_XID and _RECOVERED in f"{found.text} ":
+            self.problems.pop(address, None)
+        elif found.number not in APPLICATION_XIDS and found.number != _RECOVERY_XID:
+            self.problems[address] = f"xid-{found.number}"
 
 
 class KernelLog:
@@ -82,7 +82,7 @@ class KernelLog:
                 break
             if not record:
                 break
-            for line in record.decode("utf-8", "replace").splitlines():
+            for line in record.split(b"\n"):
                 self.xids.take(line)
         return dict(self.xids.problems)
 
@@ -95,10 +95,3 @@ def problems(found: Mapping[str, str], addresses: Mapping[str, str], present: It
     there = set(present)
     gone = {uuid: "gone" for uuid in addresses if uuid not in there}
     return gone | {uuid: found[address] for uuid, address in addresses.items() if address in found and uuid in there}
-
-
-def _address(text: str) -> str:
-    """0000:65:00 of the driver, with a function: 0000:65:00.0."""
-    text = text.lower()
-    domain, _, rest = text.partition(":")
-    return f"{domain[-4:]}:{rest}" if "." in rest else f"{domain[-4:]}:{rest}.0"

@@ -119,13 +119,17 @@ def test_memory_is_written_as_the_api_server_does(size: int) -> None:
 
 def test_an_error_stays_until_the_gpu_is_mended() -> None:
     log = xids.XidLog()
-    log.take("NVRM: Xid (PCI:0000:65:00): 43, pid=1, an application's")
+
+    def take(text: str) -> None:
+        log.take(f"4,1,0,-;{text}".encode())
+
+    take("NVRM: Xid (PCI:0000:65:00): 43, pid=1, an application's")
     assert {} == log.problems
-    log.take("NVRM: Xid (PCI:0000:65:00): 48, DBE")
-    log.take("NVRM: Xid (PCI:0000:66:00): 79, fallen off")
-    log.take("NVRM: Xid (PCI:0000:65:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)")
+    take("NVRM: Xid (PCI:0000:65:00): 48, DBE")
+    take("NVRM: Xid (PCI:0000:66:00): 79, fallen off")
+    take("NVRM: Xid (PCI:0000:65:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)")
     assert {"0000:65:00.0": "xid-48", "0000:66:00.0": "xid-79"} == log.problems
-    log.take("NVRM: Xid (PCI:0000:65:00): 154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)")
+    take("NVRM: Xid (PCI:0000:65:00): 154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)")
     assert {"0000:66:00.0": "xid-79"} == log.problems
-    log.take("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.159.04")
+    take("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.159.04")
     assert {} == log.problems

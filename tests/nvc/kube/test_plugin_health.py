@@ -59,6 +59,8 @@ def test_all_is_well(health: Health) -> None:
         ("NVRM: Xid (PCI:0000:ff:00): 79, of no GPU here", {}),
         ("NVRM: Xid (PCI:0001:0b:00): 79, of another domain", {}),
         ("usb 1-1: Xid (PCI:0000:0b:00): 79", {}),
+        # Words of a program that the kernel quotes: an unprivileged mount is enough.
+        ("overlayfs: unrecognized mount option NVRM: Xid (PCI:0000:0b:00): 79", {}),
         ("NVRM: Xid (PCI:0000:0b:00): 31, a program's", {}),
     ],
 )

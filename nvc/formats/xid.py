@@ -18,7 +18,8 @@ from nvc.base.record import Record
 _LEVEL_BITS = 3
 _RECORD = re.compile(rb"(\d{1,5}),\d+,\d+,[^;\n]*;([^\n]*)")
 _XID = re.compile(
-    r"NVRM: Xid \(PCI:([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.0)?\): (\d{1,4})(?:, (.*))?$"
+    r"NVRM: Xid \(PCI:([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.0)?(?: GPU-I:\d{1,2})?\): "
+    r"(\d{1,4})(?:, (.*))?$"
 )
 _PROCESS = re.compile(r"pid='?(\d{1,10}|<unknown>)'?(?:, name='?(.{0,16}?)'?(?:, |$))?")
 #: Characters of a text that are kept.
@@ -35,12 +36,15 @@ class Xid(Record):
     text: str = ""
 
 
+def kernel_text(record: bytes) -> str:
+    """The text of a record of the kernel's own; "" for another one."""
+    head = _RECORD.match(record)
+    return head[2].decode("utf-8", "replace") if head is not None and not int(head[1]) >> _LEVEL_BITS else ""
+
+
 def parse(record: bytes) -> Xid | None:
     """What a record of /dev/kmsg tells; None: it is of something else, or not the kernel's."""
-    head = _RECORD.match(record)
-    if head is None or int(head[1]) >> _LEVEL_BITS:
-        return None
-    found = _XID.match(head[2].decode("utf-8", "replace"))
+    found = _XID.match(kernel_text(record))
     if found is None:
         return None
     domain, bus, device, number, rest = found.groups()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nvc.agent.xid import Xid, parse
+from nvc.formats.xid import Xid, parse
 
 BUS = "00000000:3b:00.0"
 
