@@ -98,6 +98,7 @@ class Accounting(Part):
         #: Lines of tenants that are over, and what writes them.
         self._waiting: list[Used] = []
         self._writing: asyncio.Task[None] | None = None
+        self._one = asyncio.Lock()
 
     async def start(self, agent: Agent) -> None:
         self._agent = agent
@@ -111,8 +112,6 @@ class Accounting(Part):
     async def _usage(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
         """Write down what was used up to now. Raises AgentError."""
         self._waiting += self._lines(list(self._agent.tenants))
-        if self._writing is not None:
-            await asyncio.wait([self._writing])
         await self._write()
         if self._problem:
             raise AgentError(self._problem, hint="make room there")
@@ -142,8 +141,6 @@ class Accounting(Part):
 
     async def stop(self) -> None:
         self._waiting += self._lines(list(self._agent.tenants))
-        if self._writing is not None:
-            await asyncio.wait([self._writing])
         await self._write()
 
     def _lines(self, tenants: list[Tenant], *, is_over: bool = False) -> list[Used]:
@@ -176,14 +173,15 @@ class Accounting(Part):
 
     async def _write(self) -> None:
         """What waits, in a thread: a disk may be slow. Raises nothing; what cannot be written is lost, and said."""
-        lines, self._waiting = self._waiting, []
-        try:
-            await asyncio.to_thread(append, self._agent.options.directory, lines)
-            self._problem = ""
-        except OSError as error:
-            if not self._problem:
-                self._problem = f"{path(self._agent.options.directory)}: {reason(error)}"
-                self._agent.journal.write("warning", message=f"usage is not written down: {self._problem}")
+        async with self._one:  # the file is ended and begun anew by one at a time
+            lines, self._waiting = self._waiting, []
+            try:
+                await asyncio.to_thread(append, self._agent.options.directory, lines)
+                self._problem = ""
+            except OSError as error:
+                if not self._problem:
+                    self._problem = f"{path(self._agent.options.directory)}: {reason(error)}"
+                    self._agent.journal.write("warning", message=f"usage is not written down: {self._problem}")
 
 
 def path(directory: str) -> str:

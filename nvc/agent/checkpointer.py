@@ -144,7 +144,8 @@ class _Helper:
         except (CodecError, ValueError) as error:
             raise AgentError(f"the process for checkpoints: {error}") from None
         if not isinstance(reply, dict):
-            raise AgentError(f"the process for checkpoints has ended (status {await process.wait()})")
+            await self.end()  # also where it goes on: what a suspended process wrote may have taken it over
+            raise AgentError(f"the process for checkpoints has ended (status {process.returncode})")
         if reply.get("status"):
             raise Refused(str(reply.get("text")), int(reply["status"]))
         return reply
