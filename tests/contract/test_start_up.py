@@ -21,6 +21,7 @@ COLD = (
     "nvc.driver.",
     "nvc.formats.elf",
     "nvc.formats.ldcache",
+    "nvc.formats.xid",
     "nvc.sim",
     "nvc.doctor",
     "nvc.cdi.chosen",
