@@ -132,7 +132,7 @@ int held_file_of (const struct tenant *tenant, uint32_t client)
 static void duplicate (struct tenant *tenant, uint64_t serial, const struct rm_piece *pieces, size_t count)
 {
     struct retained *retained = &tenant->retained;
-    unsigned questions = RETAINED_QUESTIONS;
+    unsigned questions = RM_COMPARED_MAX;
 
     if (count == 0 || !retained_is_sampled (retained, retained_weight (pieces, count)) || guard_dup_probe (tenant->guard) == NULL)
         return;

@@ -61,7 +61,7 @@ struct retained_piece *retained_duplicate (struct tenant *tenant, const struct r
     entry->piece = (struct probe_piece) { .bytes = piece->bytes,
                                            .gpu = probe_gpu (probe, tenant->limits.gpus[piece->gpu].uuid),
                                            .is_below_subdevice = piece->is_below_subdevice };
-    /* Gone, though the ledger has it: another tenant that has the client's file has freed it, and nobody has looked who else holds it. What the guard
+    /* Gone, though the ledger has it: another tenant that has the client's file has freed it, and its other holders are unknown. What the guard
      * cannot duplicate UVM cannot either. */
     if (entry->piece.gpu >= 0 && probe_duplicate (probe, file, piece->client, piece->handle, to, &entry->piece) != PROBE_NONE)
         return entry;
@@ -75,14 +75,13 @@ void retained_forget_dormant (struct tenant *tenant, const struct retained_piece
 
     for (struct retained_piece **at = &tenant->retained.dormant; *at != NULL;) {
         struct retained_piece *entry = *at;
-
         bool is_same = entry->client == made->client && entry->handle == made->handle;
 
         if (!is_same && entry->gpu == made->gpu && entry->serial != serial && entry->piece.bytes == made->piece.bytes && *questions > 0) {
             (*questions)--;
             is_same = probe_is_same (probe, &entry->piece, &made->piece);
         }
-        if (!is_same || entry->gpu != made->gpu) {
+        if (entry->gpu != made->gpu || !is_same) {
             at = &entry->next;
             continue;
         }
@@ -107,7 +106,7 @@ uint64_t retained_weight (const struct rm_piece *pieces, size_t count)
 static void duplicate_all (struct tenant *tenant, const struct rm_piece *pieces, size_t count, enum probe_client to)
 {
     struct retained *retained = &tenant->retained;
-    unsigned questions = RETAINED_QUESTIONS;
+    unsigned questions = RM_COMPARED_MAX;
 
     /* One of a process that ended may have another handle by now, under which it is not found. */
     if (retained->dormant == NULL && !retained_is_sampled (retained, retained_weight (pieces, count)))

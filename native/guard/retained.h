@@ -60,7 +60,6 @@ void retained_settle (struct tenant *tenant, struct retained_piece *entry);
  * handle, would be another holder for good. made: a new one, in QUARANTINE_CLIENT, of the process `serial` (0: that lives); those of one process are
  * told apart by their handles. questions: what may be asked of the driver for all of them together: of thousands of pieces each would be compared with
  * each. Beyond it a piece stays charged for longer. With guard->probe_lock. */
-#define RETAINED_QUESTIONS 1024u
 void retained_forget_dormant (struct tenant *tenant, const struct retained_piece *made, uint64_t serial, unsigned *questions);
 struct retained_piece *retained_duplicate (struct tenant *tenant, const struct rm_piece *piece, int file, enum probe_client to);
 

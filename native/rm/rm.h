@@ -122,7 +122,8 @@ struct rm_source {
     bool is_own;  /* the client is the tenant's */
     uint32_t client, handle;
 };
-/* So many pieces are compared with what one call imports: it is another tenant's otherwise, and charged. */
+/* So many pieces are compared with what one call imports, or with all that one call or one process's end frees: beyond it what is imported is
+ * another tenant's, and what is freed is held by another one, and charged. */
 #define RM_COMPARED_MAX 4096u
 
 struct rm_host {

@@ -72,6 +72,9 @@ def usage(since: str, container: str, as_json: bool, socket: str) -> None:
         click.echo(json.dumps([_as_data(*key, found) for key, found in sums.items()], indent=2))
     else:
         click.echo(_table(sums))
+        if not sums:
+            where = accounting.path(directory)
+            click.echo(f"{where} has no guarded container since then; the agent writes it: nvc-py share ls", err=True)
 
 
 def _as_data(container: str, name: str, gpu: str, found: _Sum) -> dict[str, object]:

@@ -125,3 +125,9 @@ def test_the_command_sums_by_container(tmp_path: Path) -> None:
     table = CliRunner().invoke(usage.usage, words).output
     assert "c1" in table
     assert "75.0" in table
+
+
+def test_nothing_to_sum_is_said(tmp_path: Path) -> None:
+    done = CliRunner().invoke(usage.usage, [f"--agent={tmp_path}/control"])
+    assert done.exit_code == 0
+    assert f"{tmp_path}/{accounting.USAGE} has no guarded container since then" in done.output
