@@ -291,8 +291,9 @@ class Registry:
                 self._supervisors.refresh(tenant.number)
                 if self._supervisors.gone(tenant.number):
                     self._begin_end(tenant)
-            except OSError:
-                continue
+            except OSError as error:
+                if error.errno in _GONE:  # not seen before the end: the prober would go on for what it had
+                    self.end_lost([tenant.number])
         await self.ended()
         self._removing.shutdown()
         self._threads.close()
