@@ -120,12 +120,13 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     uint64_t address = notification->data.args[2];
     const NVOS64_PARAMETERS *alloc = (const void *) tenant->head; /* the short form begins as the long one */
     uint32_t number = rm_request_number (call->request);
+    bool is_free = number == NV_ESC_RM_FREE || number == NV_ESC_RM_VID_HEAP_CONTROL;
     enum rm_verdict decision;
     struct answer answer;
     long result;
 
     /* Before what is freed is asked about, and so enters the ledger: won by a race it is more than its size. */
-    if (number == NV_ESC_RM_FREE || number == NV_ESC_RM_VID_HEAP_CONTROL)
+    if (is_free)
         reconcile_unconfirmed (tenant);
     decision = begin (tenant, call);
     switch (decision) {
@@ -160,6 +161,8 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     result = arguments_perform (tenant, call, pointers);
     if (decision == RM_PERFORM)
         end (tenant, call, result);
+    if (is_free)
+        reconcile_freed (tenant);
     fair_end (tenant);
     answer = written (arguments_write_back (tenant, call, pointers, thread, address), result);
     answer.head_size = call->head_size;

@@ -50,6 +50,7 @@ struct process {
     uint64_t asked_at; /* the driver, about it, last (CLOCK_MONOTONIC ns); 0: never */
     uint64_t asked_falls; /* rm_reported_falls then */
     uint64_t usage_before[SHARE_MAX_GPUS], excess_before[SHARE_MAX_GPUS]; /* before that */
+    uint64_t raced_reported[SHARE_MAX_GPUS]; /* its part of the tenant's */
 };
 
 /* Numbers of threads are not used again so soon: the kernel gives them out in turn, and has 32768 at the least. */

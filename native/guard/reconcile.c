@@ -116,9 +116,7 @@ static bool sum_usage (struct tenant *tenant)
         /* Like with like: what is charged beside it, the driver reports for no process. */
         known = rm_reported (tenant->rm, (int) gpu, duplicated);
         sum = sum > known ? sum - known : 0;
-        /* What was won and is reported no more hides nothing that is won after it. */
-        if (tenant->raced_reported[gpu] > sum)
-            tenant->raced_reported[gpu] = sum;
+        unconfirmed_lower (tenant, gpu, sum);
         tenant->excess[gpu] = sum - tenant->raced_reported[gpu];
         any |= is_over (tenant, gpu) && !tenant->over[gpu];
     }
@@ -323,7 +321,7 @@ void reconcile_due (struct tenant *tenant, uint64_t now)
             if (process->is_cleared) {
                 process_set_suspect (tenant, process, false);
                 process->is_cleared = false;
-                unconfirmed_release (tenant, process->serial);
+                unconfirmed_clear (tenant, process->serial);
             }
             process->is_due = false;
         }
@@ -362,6 +360,14 @@ void reconcile_unconfirmed (struct tenant *tenant)
     unconfirmed_settle (tenant);
 }
 
+void reconcile_freed (struct tenant *tenant)
+{
+    if (!unconfirmed_is_reported (tenant))
+        return;
+    query_all (tenant);
+    (void) sum_usage (tenant);
+}
+
 /* A number from before a FREE is too high, and what is won next would be hidden by the difference. */
 static bool is_recent (const struct tenant *tenant, const struct process *process)
 {
@@ -370,19 +376,20 @@ static bool is_recent (const struct tenant *tenant, const struct process *proces
 
 void reconcile_baseline (struct tenant *tenant, struct process *process)
 {
-    bool is_first = tenant->suspects == 0;
+    bool is_first = tenant->suspects == 0, has_won = unconfirmed_is_reported (tenant);
 
     if (process->asked_at == 0)
         query (tenant, process);
     /* Others may be made to hold what it wins, and what they hold already is not to be taken for that. */
-    for (unsigned i = 0; i < TENANT_PROCESSES && is_first; i++) {
+    for (unsigned i = 0; i < TENANT_PROCESSES && (is_first || has_won); i++) {
         struct process *other = &tenant->processes[i];
 
         if (other->serial == 0)
             continue;
-        if (may_hold (tenant, other) && !is_recent (tenant, other))
+        if (may_hold (tenant, other) && (has_won || !is_recent (tenant, other)))
             query (tenant, other);
-        memcpy (other->usage_before, other->driver_usage, sizeof (other->driver_usage));
+        if (is_first)
+            memcpy (other->usage_before, other->driver_usage, sizeof (other->driver_usage));
     }
     sum_usage (tenant);
     memcpy (process->excess_before, tenant->excess, sizeof (process->excess_before));

@@ -21,5 +21,7 @@ void reconcile_baseline (struct tenant *tenant, struct process *process);
 
 /* Before something of the tenant's goes: what unconfirmed calls have won by now is charged. */
 void reconcile_unconfirmed (struct tenant *tenant);
+/* After it: what is won next does not take its place. */
+void reconcile_freed (struct tenant *tenant);
 
 #endif

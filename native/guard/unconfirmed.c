@@ -2,10 +2,13 @@
  * See unconfirmed.h. Memory that a raced call made can be mapped by UVM, which no call shows, and be given back before its process is asked
  * about: with its parent, its client, its file or its process. So the file is held meanwhile, and every FREE and every end of a
  * process in that time is preceded by a question.
+ *
+ * What was won, and is reported still, is no growth. Were it given back between two questions, as much that was won meanwhile would be none
+ * either. So a FREE is followed by a question too, the files of a tenant that has won something are held until its process ends, and
+ * what one process gives back does not count for another.
  */
 #include "unconfirmed.h"
 #include "guard_private.h"
-#include "held_files.h"
 #include "process.h"
 #include "reconcile.h"
 #include "tenant.h"
@@ -26,10 +29,12 @@ static bool is_inflight (const struct tenant *tenant, pid_t thread)
     return false;
 }
 
-/* What the calls that are over have won is charged now. */
+/* What the calls that are over have won is charged now. What it was won with is kept: see unconfirmed_clear. */
 static void make_room (struct tenant *tenant)
 {
     reconcile_unconfirmed (tenant);
+    if (unconfirmed_is_reported (tenant))
+        return;
     for (unsigned i = tenant->unconfirmed_count; i-- > 0;)
         if (!is_inflight (tenant, tenant->unconfirmed[i].thread))
             release (tenant, i);
@@ -39,8 +44,6 @@ bool unconfirmed_hold (struct tenant *tenant, pid_t thread, uint32_t client)
 {
     int file;
 
-    if (client != 0 && held_file_of (tenant, client) >= 0)
-        return true;
     for (unsigned i = 0; i < tenant->unconfirmed_count && client != 0; i++)
         if (tenant->unconfirmed[i].client == client && tenant->unconfirmed[i].thread == thread)
             return true;
@@ -68,6 +71,49 @@ static void lower (struct tenant *tenant, uint32_t gpu)
             tenant->processes[i].excess_before[gpu] = tenant->excess[gpu];
 }
 
+bool unconfirmed_is_reported (const struct tenant *tenant)
+{
+    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
+        if (tenant->raced_reported[gpu] != 0)
+            return true;
+    return false;
+}
+
+void unconfirmed_lower (struct tenant *tenant, uint32_t gpu, uint64_t most)
+{
+    if (tenant->raced_reported[gpu] == 0)
+        return;
+    tenant->raced_reported[gpu] = 0;
+    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+        struct process *process = &tenant->processes[i];
+        uint64_t room = most - tenant->raced_reported[gpu];
+
+        if (process->serial == 0)
+            continue;
+        room = room < process->driver_usage[gpu] ? room : process->driver_usage[gpu];
+        if (process->raced_reported[gpu] > room)
+            process->raced_reported[gpu] = room;
+        tenant->raced_reported[gpu] += process->raced_reported[gpu];
+    }
+}
+
+/* The parts of the processes that grew, then of any: which of them won it nothing tells. */
+static void attribute (struct tenant *tenant, uint32_t gpu, uint64_t reported)
+{
+    tenant->raced_reported[gpu] += reported;
+    for (int must_grow = 1; must_grow >= 0 && reported > 0; must_grow--)
+        for (unsigned i = 0; i < TENANT_PROCESSES && reported > 0; i++) {
+            struct process *process = &tenant->processes[i];
+            uint64_t room = process->driver_usage[gpu] - process->raced_reported[gpu];
+
+            if (process->serial == 0 || (must_grow != 0 && process->driver_usage[gpu] <= process->usage_before[gpu]))
+                continue;
+            room = room < reported ? room : reported;
+            process->raced_reported[gpu] += room;
+            reported -= room;
+        }
+}
+
 void unconfirmed_settle (struct tenant *tenant)
 {
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
@@ -81,7 +127,7 @@ void unconfirmed_settle (struct tenant *tenant)
         }
         if (tenant->excess[gpu] > before) {
             tenant->raced[gpu] += rounded_up (tenant, tenant->excess[gpu] - before);
-            tenant->raced_reported[gpu] += tenant->excess[gpu] - before;
+            attribute (tenant, gpu, tenant->excess[gpu] - before);
             tenant->excess[gpu] = before;
         }
         lower (tenant, gpu);
@@ -99,6 +145,13 @@ void unconfirmed_forget (struct tenant *tenant)
     /* One that never called the driver may have UVM's file. */
     for (uint32_t gpu = 0; !has_filter && gpu < tenant->limits.gpu_count; gpu++)
         tenant->raced[gpu] = tenant->raced_reported[gpu] = 0;
+}
+
+/* A file that goes at a time of the guard's choosing takes with it what is reported, and as much that is won at that moment would not show. */
+void unconfirmed_clear (struct tenant *tenant, uint64_t serial)
+{
+    if (!unconfirmed_is_reported (tenant))
+        unconfirmed_release (tenant, serial);
 }
 
 void unconfirmed_release (struct tenant *tenant, uint64_t serial)
