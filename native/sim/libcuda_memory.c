@@ -20,7 +20,7 @@ static CUresult allocate_large (CUcontext context, CUdeviceptr *pointer, size_t 
     CUresult result = allocation != NULL && reserved >= size ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 
     if (result == CUDA_SUCCESS)
-        result = cuda_memory_allocate (context->device, size, ATTRIBUTES_BLOCK, &allocation->memory);
+        result = cuda_memory_allocate (context->device, reserved, ATTRIBUTES_BLOCK, &allocation->memory);
     if (result == CUDA_SUCCESS) {
         address = cuda_reserve (reserved, CUDA_BLOCK);
         result = address != 0 ? cuda_memory_place (context->device, &allocation->memory, address, reserved)
@@ -73,7 +73,7 @@ CUresult cuda_memory_return (struct cuda_entry *entry)
 
     if (allocation->memory.object != 0)
         return result;
-    result = cuda_memory_allocate (device, entry->size, ATTRIBUTES_BLOCK, &allocation->memory);
+    result = cuda_memory_allocate (device, allocation->reserved, ATTRIBUTES_BLOCK, &allocation->memory);
     if (result == CUDA_SUCCESS)
         result = cuda_memory_place (device, &allocation->memory, entry->start, allocation->reserved);
     return result;

@@ -94,6 +94,10 @@ static void plain_memory (void)
     CLAIM ("freeing-gives-it-back", unused () == before);
     CLAIM ("freeing-twice-is-an-error", api.cuMemFree_v2 (pointer) == CUDA_ERROR_INVALID_VALUE);
     CLAIM ("freeing-null-is-none", api.cuMemFree_v2 (0) == CUDA_SUCCESS);
+    bool is_every_size = true;
+    for (size_t size = MIB; size <= 3 * MIB; size += MIB / 2)
+        is_every_size = is_every_size && api.cuMemAlloc_v2 (&pointer, size) == CUDA_SUCCESS && api.cuMemFree_v2 (pointer) == CUDA_SUCCESS;
+    CLAIM ("sizes-between-blocks-are-given", is_every_size);
     MUST (api.cuMemAllocPitch_v2 (&pointer, &pitch, 1000, 100, 4));
     CLAIM ("pitch-is-a-multiple-of-512", pitch == 1024);
     MUST (api.cuMemFree_v2 (pointer));

@@ -34,7 +34,7 @@ def numbers(done: subprocess.CompletedProcess[str]) -> dict[str, float]:
 def test_keeps_every_claim(root: str) -> None:
     done = served(root, "/cuda_claims")
     assert [line for line in done.stdout.splitlines() if not line.startswith("ok ")] == []
-    assert (done.returncode, len(done.stdout.splitlines())) == (0, 44)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 45)
 
 
 def test_says_once_that_it_is_simulated(root: str) -> None:
