@@ -21,7 +21,7 @@ KUBERNETES ?= $(HOME)/.cache/nvc-py/kubernetes
 KUBERNETES_VERSION ?= 1.36.3
 comma := ,
 
-.PHONY: all help demo test test-engines check fmt build install uninstall bench bench-gpu bench-scale clean bootstrap bootstrap-venv bootstrap-runtimes native test-gpu test-sanitize soak fuzz soak-sequences wheel deb image man test-kubernetes
+.PHONY: all help demo test test-engines check fmt build install uninstall bench bench-gpu bench-scale clean bootstrap bootstrap-venv bootstrap-runtimes native test-gpu test-sanitize soak fuzz soak-sequences wheel deb image man docs test-docs test-kubernetes
 
 all: build
 
@@ -128,6 +128,15 @@ wheel: bootstrap native
 ## man            the manual pages, in build/man
 man: bootstrap
 	@PYTHONPATH=. $(VENV)/python packaging/manual.py build/man && echo build/man
+
+## docs           the documentation as a site, readable without internet, in build/docs/site (as root: with pictures of programs)
+docs: bootstrap-runtimes native
+	@tools/bootstrap '$(PYTHON)' venv docs
+	@$(VENV)/python -m tools.docs
+
+## test-docs      the site in a headless browser: search, links, quick start, no request to another host
+test-docs: docs
+	$(VENV)/pytest $(PYTEST_FLAGS) tests/docs
 
 ## bench          measure; prints ratios of one run as a table
 bench: bootstrap-runtimes native
