@@ -27,7 +27,7 @@ CLI, RUNTIME, HOOK = "nvidia-container-cli", "nvidia-container-runtime", "nvidia
 
 #: The toolkit's keys: section, key, type, field of ``HookConfig`` or "". A section is the dotted name of a table.
 #: A row without a field is accepted, because the toolkit's own files have it, and changes nothing: this program needs
-#: no other program's path, and docs/user/quirks.md says why the rest has no effect.
+#: no other program's path, and docs/reference/configuration.md says why the rest has no effect.
 KEYS: tuple[tuple[str, str, str, str], ...] = (
     ("", "disable-require", "boolean", "disable_require"),
     ("", "swarm-resource", "string", "swarm_resources"),

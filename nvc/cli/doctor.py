@@ -45,7 +45,7 @@ def doctor(
     """Look at driver, device nodes, kernel, engines and CDI specs, and say what is wrong.
 
     Every finding says what is wrong, why it matters, and the command that fixes it. Nothing is changed. Without root
-    some things cannot be seen; the report says which. docs/user/doctor.md explains every check.
+    some things cannot be seen; the report says which. docs/reference/doctor-checks.md explains every check.
 
     Exit code: 0 nothing is wrong (there may be notes), 2 there are warnings, 3 there are errors, 1 the doctor could
     not do its work. No check takes longer than --timeout (10 s, 30 s for NVML).

@@ -68,7 +68,7 @@ def device_plugin(
 
     Pods ask with `limits: {nvidia.com/gpu: 1}`. Of N shares of a GPU each has its memory divided by N and the same
     weight, which the guard holds whatever the pod says. The configuration file of NVIDIA's plugin is taken as it is;
-    docs/user/kubernetes/device-plugin.md has its keys. Amounts (memory: 10Gi) need DRA: `nvc-py kube driver`.
+    docs/reference/kube-device-plugin.md has its keys. Amounts (memory: 10Gi) need DRA: `nvc-py kube driver`.
 
     The container engine must look for CDI specs in --cdi-dir, and start containers with nvc-runtime.
 
@@ -130,7 +130,7 @@ def check(
     """Look at a cluster and at this node, and say what keeps pods from GPUs, and what to do.
 
     Every finding says what is wrong, why it matters, and the command that fixes it. Nothing is changed. On a node it
-    looks at the node too: kubelet, engine, agent, rules. docs/user/kubernetes/check.md explains every check;
+    looks at the node too: kubelet, engine, agent, rules. docs/reference/kube-checks.md explains every check;
     `nvc-py doctor` looks at the driver.
 
     Exit code: 0 nothing is wrong (there may be notes), 2 there are warnings, 3 there are errors, 1 it could not do its

@@ -59,7 +59,7 @@ class Check:
 
     name: unique, begins with what it is about. area: one of ``table.AREAS``. look: yields findings; none, when
     there is nothing to report. sees: what it looks at. why: why its findings matter. covers: rows of the known
-    complaints ("C1" ... "C28", docs/user/doctor.md). engine: the engine it is about, for ``--engine``. timeout_factor:
+    complaints ("C1" ... "C28", docs/reference/doctor-checks.md). engine: it is about, for ``--engine``. timeout_factor:
     times the time limit.
     """
 

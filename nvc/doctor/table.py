@@ -1,4 +1,4 @@
-"""Every check, in the order of the report. docs/user/doctor.md has the same rows, held by a test."""
+"""Every check, in the order of the report. docs/reference/doctor-checks.md has the same rows, held by a test."""
 
 from __future__ import annotations
 

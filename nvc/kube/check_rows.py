@@ -1,4 +1,4 @@
-"""The rows of ``nvc-py kube check``, in the order of the report. docs/user/kubernetes/check.md has the same, held by a
+"""The rows of ``nvc-py kube check``, in the order of the report. docs/reference/kube-checks.md has the same, held by a
 test."""
 
 from __future__ import annotations

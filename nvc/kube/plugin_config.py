@@ -243,7 +243,7 @@ class _Reader:
                 continue
             kind = NO_EFFECT.get(place)
             if kind is None:
-                raise InputError(f"{place}: unknown key", hint="see docs/user/kubernetes/device-plugin.md for the keys")
+                raise InputError(f"{place}: unknown key", hint="see docs/reference/kube-device-plugin.md for the keys")
             if value is not None and not isinstance(value, kind):
                 raise InputError(f"{place}: {value!r} is not {_KINDS[kind]}")
         return data

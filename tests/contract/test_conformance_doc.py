@@ -1,4 +1,4 @@
-"""docs/user/conformance.md names tests that exist, and every case of the toolkit's docker suite."""
+"""docs/reference/conformance.md names tests that exist, and every case of the toolkit's docker suite."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
-PAGE = (TESTS.parent / "docs/user/conformance.md").read_text()
+PAGE = (TESTS.parent / "docs/reference/conformance.md").read_text()
 
 
 def test_every_named_test_exists() -> None:

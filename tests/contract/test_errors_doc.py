@@ -1,4 +1,4 @@
-"""docs/user/errors.md and the code say the same."""
+"""docs/reference/errors.md and the code say the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hook.__main__ import serve
 from nvc.base import errors
 from nvc.cli.main import main
 
-DOCUMENT = Path(__file__).parents[2] / "docs/user/errors.md"
+DOCUMENT = Path(__file__).parents[2] / "docs/reference/errors.md"
 
 
 def rows(heading: str) -> list[list[str]]:

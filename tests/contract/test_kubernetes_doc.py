@@ -1,4 +1,4 @@
-"""docs/user/kubernetes and the programs of a Kubernetes node say the same; its examples are what they claim to be."""
+"""The pages about Kubernetes and the programs of a node say the same; its examples are what they claim to be."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from nvc.kube.plugin_config import KEYS, NO_EFFECT, parse
 from nvc.kube.versions import FEATURES
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted((ROOT / "docs/user/kubernetes").glob("*.md"))
-PLUGIN = (ROOT / "docs/user/kubernetes/device-plugin.md").read_text()
+PAGES = [*sorted((ROOT / "docs/user/kubernetes").glob("*.md")), ROOT / "docs/user/tutorials/pod-with-a-fraction.md"]
+PLUGIN = (ROOT / "docs/reference/kube-device-plugin.md").read_text()
 
 
 def blocks(kind: str) -> list[Any]:
@@ -100,7 +100,7 @@ def test_commands_and_options_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("area", AREAS)
 def test_the_checks_of_an_area(area: str) -> None:
-    text = (ROOT / "docs/user/kubernetes/check.md").read_text()
+    text = (ROOT / "docs/reference/kube-checks.md").read_text()
     section = re.split(r"\n#+ ", text.split(f" {area}: {AREAS[area]}\n", 1)[1])[0]
     wanted = [f"| `{row.name}` | {row.sees} | {row.why} |" for row, _ in ROWS if row.area == area]
     assert wanted == [line for line in section.splitlines() if line.startswith("| `")]

@@ -1,4 +1,4 @@
-"""docs/user/conformance.md lists every option that NVIDIA's programs have here, and no other."""
+"""docs/reference/nvidia-options.md lists every option that NVIDIA's programs have here, and no other."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from nvc.cli import options
 from nvc.cli.ctk.show import rows
 from nvc.cli.ctk.tree import ROOT
 
-PAGE = (Path(__file__).parents[2] / "docs/user/conformance.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/reference/nvidia-options.md").read_text()
 
 
 def _rows(heading: str) -> list[list[str]]:
-    section = PAGE.split(f"\n### {heading}\n")[1].split("\n## ")[0].split("\n### ")[0]
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|") and not line.startswith("|---")]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[1:]]
 

@@ -1,4 +1,4 @@
-"""The toolkit's docker end-to-end cases (docs/user/conformance.md), as far as a machine without GPU can show them."""
+"""The toolkit's docker end-to-end cases (docs/reference/conformance.md), as far as can be shown without a GPU."""
 
 from __future__ import annotations
 

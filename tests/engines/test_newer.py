@@ -316,7 +316,7 @@ def test_rootless_podman_with_the_hook(
 def test_rootless_podman_says_what_cannot_be_given(
     bed: Bed, rootless: Rootless, user: User, show: Show, pair: tuple[str, str]
 ) -> None:
-    """crun hides what a hook says, so there the reason is in the hook's --debug file (docs/user/errors.md)."""
+    """crun hides what a hook says, so there the reason is in the hook's --debug file (docs/reference/errors.md)."""
     box = rootless(*pair)
     log = box.place / "tmp/log"
     options = env(*gpu_env("1"), "NVIDIA_REQUIRE_CUDA=cuda>=99.0")

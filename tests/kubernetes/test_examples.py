@@ -1,4 +1,4 @@
-"""The objects in docs/user/kubernetes are valid ones, for every version that the pages name."""
+"""The objects in the pages about Kubernetes are valid ones, for every version that the pages name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-PAGES = sorted((Path(__file__).parents[2] / "docs/user/kubernetes").glob("*.md"))
+USER = Path(__file__).parents[2] / "docs/user"
+PAGES = [*sorted((USER / "kubernetes").glob("*.md")), USER / "tutorials/pod-with-a-fraction.md"]
 #: Files of programs, which no API server takes.
 _NOT_SERVED = ("KubeSchedulerConfiguration",)
 OBJECTS = [

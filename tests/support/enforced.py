@@ -286,7 +286,7 @@ def by_podman(node: Node, row: Row, command: Sequence[str], runtime: str = "runc
     options += [word for one in row.annotations for word in ("--annotation", f"{quote}{one}{quote}")]
     try:
         result = box.script(" && ".join(setup), box.run_words(options, node.tree, command))
-        # crun hides what a hook says (docs/user/errors.md).
+        # crun hides what a hook says (docs/reference/errors.md).
         return replace(result, err=result.err + (log.read_text() if log.exists() else ""))
     finally:
         box.clean()

@@ -1,5 +1,5 @@
 """The commands and options of nvidia-ctk 1.20, one row each: what ``parse`` reads, ``show`` explains, and
-docs/user/conformance.md lists.
+docs/reference/nvidia-options.md lists.
 
 Source: github.com/NVIDIA/nvidia-container-toolkit, tag v1.20.0, cmd/nvidia-ctk. The modules beside this one hand the
 values to ``nvc.cdi``, ``nvc.engines`` and ``nvc.driver``.

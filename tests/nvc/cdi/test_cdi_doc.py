@@ -1,4 +1,4 @@
-"""docs/user/cdi.md names every option, mode, strategy and hook, and no option that there is not."""
+"""The pages about CDI name every option, mode, strategy and hook, and no option that there is not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from nvc.cdi.gated import CLASSES
 from nvc.cdi.generate import MODES, STRATEGIES
 from nvc.cli.cdi import generate, list_devices, validate
 
-TEXT = (Path(__file__).parents[3] / "docs/user/cdi.md").read_text()
+DOCS = Path(__file__).parents[3] / "docs"
+TEXT = "".join((DOCS / page).read_text() for page in ("user/cdi.md", "reference/cdi-hooks.md"))
 #: Shown by --help and of no interest to a page about CDI.
 UNEXPLAINED = {"--format", "--json", "--spec-dir", "--help"}
 

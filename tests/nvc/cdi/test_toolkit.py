@@ -1,7 +1,7 @@
 """Nothing that nvidia-ctk puts into a spec for the same machine is missing in ours.
 
 toolkit/*.txt has what it puts there, as facts: made by hand with the toolkit of the version that they name, on the
-simulated machines. Differences that are meant are here, each with its row of docs/user/quirks.md.
+simulated machines. Differences that are meant are here, each with its row of docs/reference/toolkit-differences.md.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def test_ours_has_everything_that_theirs_has(machine: Callable[[str], Machine], 
 
 
 def test_meant_differences_are_in_the_page_of_differences() -> None:
-    page = (Path(__file__).parents[3] / "docs/user/quirks.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/reference/toolkit-differences.md").read_text()
     assert all(words in page for _, words in MEANT.values())
 
 
