@@ -21,7 +21,7 @@ COMMANDS = ("", "sh", "bash", "console", "shell")
 RUN = re.compile(r"<!-- run by (tests/[\w/]+\.py)::(test_\w+) -->")
 NOT_RUN = re.compile(r"<!-- not run: .{10,} -->")
 #: Blocks that have no such line yet: page -> how many, at most. None is to be added.
-OWED = {"docs/user/cdi.md": 2, "docs/user/installing.md": 2, "docs/user/suspend.md": 1}
+OWED = {"docs/user/suspend.md": 1}
 #: Pages that are not for copying: records of runs, and what others' programs print.
 RECORDS = ("docs/measured/engines.md", "docs/reference/")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -12,6 +14,8 @@ from hook.cdi_words import COMMON, HOOKS
 from nvc.cdi.gated import CLASSES
 from nvc.cdi.generate import MODES, STRATEGIES
 from nvc.cli.cdi import generate, list_devices, validate
+from nvc.cli.main import main
+from tests.nvc.cdi.conftest import Machine
 
 DOCS = Path(__file__).parents[3] / "docs"
 TEXT = "".join((DOCS / page).read_text() for page in ("user/cdi.md", "reference/cdi-hooks.md"))
@@ -42,3 +46,30 @@ def test_modes_are_named() -> None:
 def test_no_option_is_invented() -> None:
     others = {"--device", "--annotation", "--nvidia-cdi-hook-path"}
     assert set(re.findall(r"--[a-z-]+[a-z]", TEXT)) - others <= COMMAND_OPTIONS | HOOK_OPTIONS
+
+
+@pytest.mark.root
+def test_the_commands_of_the_page(
+    machine: Callable[[str], Machine], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With one directory in place of the two that engines read."""
+    blocks = re.findall(r"<!-- run by [^\n]*\n```sh\n(.*?)```", (DOCS / "user/cdi.md").read_text(), re.DOTALL)
+    place = tmp_path / "cdi"
+    place.mkdir()
+    told = []
+    for line in "".join(blocks).splitlines():
+        words = shlex.split(line.replace("/var/run/cdi", str(place)))
+        assert words[:2] == ["nvc-py", "cdi"], line
+        if words[2] == "list":
+            words.append(f"--spec-dir={place}")
+        elif words[2] == "validate":
+            words.append(str(place / "nvidia.yaml"))
+        assert main([f"--sim={machine('h100x8').host.root}", *words[1:]], "nvc-py") == 0, line
+        told.append(capfd.readouterr().out)
+
+    assert "nvidia.com/gpu=0" in told[1]
+    assert [name for name in ("nvidia.yaml", "quarter.yaml") if "nvc-cdi-hook" in (place / name).read_text()] == [
+        "nvidia.yaml",
+        "quarter.yaml",
+    ]
+    assert "--share=mem=25%" in (place / "quarter.yaml").read_text()
