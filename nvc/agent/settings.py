@@ -1,4 +1,4 @@
-"""The agent's settings: section [agent] of /etc/nvc/config.toml (docs/user/agent.md has the table)."""
+"""The agent's settings: section [agent] of /etc/nvc/config.toml (table: docs/reference/configuration-shares.md)."""
 
 from __future__ import annotations
 

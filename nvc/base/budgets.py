@@ -1,6 +1,6 @@
 """What an image, a neighbour or a local user can make a process of ours take, at most: every number once.
 
-docs/user/security.md shows ``BUDGETS`` as a table, and tests/contract/test_budgets_doc.py holds it to this module;
+docs/reference/budgets.md shows ``BUDGETS`` as a table, and tests/contract/test_budgets_doc.py holds it to this module;
 tests/nvc/test_budgets.py and tests/soak exceed each.
 """
 

@@ -4,7 +4,7 @@ Names are compared whole: cGPU takes every variable that begins like one of its 
 InputError that names the variable, where the originals guess; so is a variable that is named like a limit and is of no
 system here, as the container would have the whole GPU. Sources: docs/reference/gpu-sharing-kernel.md 1.2 (cGPU, eGPU),
 HAMi-core and vgpu-manager's readers of their environment, NVIDIA's MPS documentation (environment variables).
-docs/user/sharing.md has the tables for users; a test holds that they name every variable here.
+docs/reference/share-variables.md has the tables for users; a test holds that they name every variable here.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ KAI = (KAI_MEMORY,)
 VGPU = _indexed(VGPU_MEMORY, VGPU_CORES, VGPU_SOFT, VGPU_RATIO, VGPU_OVERSOLD)
 EGPU = (EGPU_MEMORY, EGPU_CORES)
 MPS = (MPS_MEMORY, MPS_THREADS)
-#: Accepted without effect; docs/user/sharing.md says why.
+#: Accepted without effect; docs/reference/share-variables.md says why.
 IGNORED = (
     *("CUDA_DEVICE_MEMORY_SHARED_CACHE", "LIBCUDA_LOG_LEVEL", "ACTIVE_OOM_KILLER", "CUDA_REDIRECT"),
     "ALIYUN_COM_GPU_VISIBLE_DEVICES",

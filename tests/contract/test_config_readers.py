@@ -12,7 +12,6 @@ import pytest
 
 from hook import config as hook_config
 from nvc.agent import settings
-from nvc.base import config_file
 from nvc.base.errors import InputError
 from nvc.base.log import Log
 from nvc.cdi import hooks
@@ -262,10 +261,3 @@ def test_json_is_no_configuration(tmp_path: Path) -> None:
     path.write_text(json.dumps({"share": {"default": "mem=25%"}}))
     for read in READERS.values():
         assert "not TOML" in told(read, str(path))
-
-
-@pytest.mark.parametrize(("section", "page"), [("share", "sharing.md"), ("agent", "agent.md")])
-def test_every_key_is_on_its_page(section: str, page: str) -> None:
-    (path,) = (Path(__file__).parents[2] / "docs").rglob(page)
-
-    assert [key for key in config_file.OURS[section] if key not in path.read_text()] == []

@@ -1,4 +1,4 @@
-"""docs/user/security.md: every known vulnerability has a row, and every row tests that exist and name it."""
+"""docs/reference/vulnerabilities.md: each known one has a row, and every row tests that exist and name it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/user/security.md"
+PAGE = ROOT / "docs/reference/vulnerabilities.md"
 #: NVIDIA's security bulletins 5582, 5585, 5599, 5616, 5659 and 5850.
 KNOWN = {
     *(f"CVE-2024-013{last}" for last in range(2, 8)),
@@ -23,8 +23,7 @@ CVE = re.compile(r"CVE-\d{4}-\d{4,}")
 
 def rows() -> dict[str, list[str]]:
     """CVE -> the cells behind it."""
-    section = PAGE.read_text().partition("## Known vulnerabilities\n")[2].partition("\n## ")[0]
-    lines = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("| CVE-")]
+    lines = [line.strip("|").split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| CVE-")]
     return {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in lines}
 
 
@@ -51,6 +50,6 @@ def test_a_row_says_attack_reason_and_tests(cve: str) -> None:
 
 def test_no_other_page_names_one_that_is_not_in_the_table() -> None:
     others = {"CVE-2019-5736", "CVE-2019-7303"}
-    pages = [path for name in ("docs/user", "docs/internals") for path in (ROOT / name).rglob("*.md")]
+    pages = [path for name in ("docs/user", "docs/internals", "docs/reference") for path in (ROOT / name).rglob("*.md")]
     for path in [*pages, *(ROOT / "nvc").rglob("*.py"), *(ROOT / "hook").rglob("*.py")]:
         assert set(CVE.findall(path.read_text())) <= KNOWN | others, path

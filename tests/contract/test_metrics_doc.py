@@ -1,4 +1,4 @@
-"""docs/user/metrics.md and the dashboard have the metrics that the agent has, and no others."""
+"""docs/reference/metrics.md, docs/user/metrics.md and the dashboards have the agent's metrics, and no others."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 from nvc.agent.metrics.hami import HAMI
 from nvc.agent.metrics.rows import ROWS
 from nvc.agent.settings import AgentSettings, decode
-from nvc.bindings.reasons import REASONS
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs/user/metrics.md").read_text()
+TEXT = (ROOT / "docs/reference/metrics.md").read_text()
+PAGE = (ROOT / "docs/user/metrics.md").read_text()
 DASHBOARDS: list[dict[str, Any]] = [
     json.loads((ROOT / f"packaging/grafana/{name}.json").read_text()) for name in ("nvc-py", "nvc-py-kubernetes")
 ]
@@ -51,7 +51,7 @@ def test_each_of_hamis_metrics_is_described_as_it_is(row: Any) -> None:
 
 
 def test_no_other_metric_is_named() -> None:
-    assert {row.name for row in ROWS} >= set(re.findall(r"\bnvc_[a-z_]+", TEXT))
+    assert {row.name for row in ROWS} >= set(re.findall(r"\bnvc_[a-z_]+", TEXT + PAGE))
     without = TEXT.partition("What has no counterpart:")[2]
     told = set(re.findall(r"`((?:hami_\w+|[A-Z]\w+|vGPU\w+))`", without.replace("`hami_vgpu_memory_limit_bytes`", "")))
     assert {row.name for row in HAMI} & told <= {"hami_container_device_memory_bytes"}
@@ -72,14 +72,10 @@ def test_hamis_whole_list_is_there() -> None:
     assert [] == [name for name in names if f"`{name}`" not in TEXT]
 
 
-def test_every_reason_is_named() -> None:
-    assert [] == [word for word in REASONS[1:] if f"`{word}`" not in TEXT]
-
-
 def test_its_settings_are_settings() -> None:
     import tomllib
 
-    block = re.search(r"    \[agent\]\n((?:    .*\n)+)", TEXT)
+    block = re.search(r"    \[agent\]\n((?:    .*\n)+)", PAGE)
     assert block is not None
     found = decode(tomllib.loads(re.sub("^    ", "", block.group(1), flags=re.MULTILINE)), "docs")
     assert AgentSettings(metrics="127.0.0.1:9400") == found
@@ -103,7 +99,7 @@ def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    "expression", sorted(set(expressions(DASHBOARDS)) | set(re.findall(r"^    (.*nvc_.*)$", TEXT + KUBERNETES, re.M)))
+    "expression", sorted(set(expressions(DASHBOARDS)) | set(re.findall(r"^    (.*nvc_.*)$", PAGE + KUBERNETES, re.M)))
 )
 def test_expressions_use_our_metrics_and_their_labels(expression: str) -> None:
     metrics = re.findall(r"\bnvc_[a-z_]+", expression)
@@ -130,7 +126,7 @@ def test_expressions_use_our_metrics_and_their_labels(expression: str) -> None:
 
 def test_names_are_joined_one_for_each_tenant() -> None:
     """A group has a row of nvc_tenant_info for each container, and Prometheus refuses to join with several."""
-    joined = [one for one in (*expressions(DASHBOARDS), TEXT, KUBERNETES) if "group_left" in one]
+    joined = [one for one in (*expressions(DASHBOARDS), PAGE, KUBERNETES) if "group_left" in one]
     for one in joined:
         for right in re.findall(r"group_left \([^)]*\) (.*)", one):
             assert right.startswith(

@@ -62,7 +62,6 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Migrate": (
         "user/migrate/*",
         "user/kubernetes/migration.md",
-        "user/cgpu.md",
         "user/quirks.md",
         "user/conformance.md",
     ),

@@ -1,8 +1,8 @@
 """HAMi's names for what the agent knows, for dashboards and rules that have them (``metrics-hami``).
 
 Names, labels and units are those of HAMi's vGPUmonitor and scheduler, its older names included: its "ratios" of
-computing are percentages. What has no counterpart here is in docs/user/metrics.md. ``namespace`` and ``pod`` are the
-engine's, empty where it names none; ``container`` is the engine's id.
+computing are percentages. What has no counterpart here is in docs/reference/metrics.md. ``namespace`` and ``pod`` are
+the engine's, empty where it names none; ``container`` is the engine's id.
 """
 
 from __future__ import annotations

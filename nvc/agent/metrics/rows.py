@@ -1,6 +1,6 @@
 """What Prometheus reads of the agent: a row for each metric, and its samples from the agent's status.
 
-A row says name, kind, unit, labels and help; docs/user/metrics.md has the same rows, and the dashboard in
+A row says name, kind, unit, labels and help; docs/reference/metrics.md has the same rows, and the dashboard in
 packaging/grafana uses no other names (tests compare). Times are seconds, sizes bytes, parts are ratios of 1. Labels
 are a container's name and a GPU's UUID, never a pid: a container that goes takes its series along, and at most TENANTS
 have any.
