@@ -14,7 +14,7 @@ import click
 from nvc.base.errors import UsageError
 from nvc.engines import removal
 from nvc.engines.config import HOOK, RUNTIME, EngineConfig
-from nvc.engines.files import Files, backup_path, located, write
+from nvc.engines.files import Files, backup_path, carry_out, located
 from nvc.engines.table import ENGINES, Engine, places
 
 if TYPE_CHECKING:
@@ -130,16 +130,21 @@ def configure(
     files = Files()
     if every and not remove:
         raise UsageError("--all goes with --remove", hint="without it nothing is taken out")
-    plan = removal.plan(row.plan, row.names, engine_config, files) if every else row.plan(engine_config, files)
+
+    def make() -> Plan:
+        return removal.plan(row.plan, row.names, engine_config, files) if every else row.plan(engine_config, files)
+
+    def show(edit: FileEdit) -> None:
+        click.echo(_shown(edit, full), nl=False)
+
+    plan = make() if dry_run else carry_out(make, files, show)
     for note in plan.notes:
         click.echo(f"note: {note}", err=True)
+    for edit in plan.edits if dry_run else ():
+        show(edit)
     if not plan.edits:
         click.echo(f"nothing to change: {' and '.join(dict.fromkeys(plan.looked_at))}")
         return
-    for edit in plan.edits:
-        if not dry_run:
-            write(edit, files)
-        click.echo(_shown(edit, full), nl=False)
     _advise(plan, engine_config, dry_run)
 
 

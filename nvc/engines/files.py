@@ -1,15 +1,19 @@
 """Reads and writes engine files. The one module of this package that accesses the disk.
 
 A file is replaced by renaming a complete new one over it, so an engine never reads half of it and a full disk leaves
-the old one. Links are followed: the file they lead to is replaced, the link stays.
+the old one. Links are followed: the file they lead to is replaced, the link stays. The new file is locked while it is
+written, so of several processes one writes at a time, and none over what it has not read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import glob
 import os
 import stat
+import time
 from typing import TYPE_CHECKING
 
 from nvc.base import directories
@@ -17,7 +21,9 @@ from nvc.base.errors import InputError, NvcError, PrivilegeError, reason
 from nvc.engines.config import as_written
 
 if TYPE_CHECKING:
-    from nvc.engines.config import FileEdit
+    from collections.abc import Callable, Iterator
+
+    from nvc.engines.config import FileEdit, Plan
 
 #: Bytes; far above the size of any engine's file.
 LIMIT = 4 << 20
@@ -25,6 +31,14 @@ BACKUP = ".nvc-backup"
 #: The PATH of systemd's units (systemd.exec(5)), in which an engine finds a program without a directory.
 _SEARCHED = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _MODE = 0o644
+#: Seconds to wait for another process that writes the same file, and between two looks.
+_PATIENCE, _PAUSE = 30.0, 0.02
+#: Plans for one command. Each further one means that another process has written one of the files.
+_PLANS = 100
+
+
+class ChangedError(NvcError):
+    """A file is not what the edit was made for."""
 
 
 class Files:
@@ -83,44 +97,116 @@ def backup_path(path: str) -> str:
     return os.path.join(directory, name + BACKUP)
 
 
+def carry_out(plan: Callable[[], Plan], reader: Files, done: Callable[[FileEdit], None]) -> Plan:
+    """Make a plan and write it; where another process has changed a file since it was read, make a new one of the rest.
+
+    done: called with each edit that was written. Returns the last plan, with these and with the notes of all plans.
+    Raises as ``write``.
+    """
+    written: list[FileEdit] = []
+    notes: dict[str, None] = {}
+    plans = 0
+    while True:
+        made, plans = plan(), plans + 1
+        notes |= dict.fromkeys(made.notes)
+        try:
+            for edit in made.edits:
+                write(edit, reader)
+                written.append(edit)
+                done(edit)
+            return made.replace(edits=tuple(written), notes=tuple(notes))
+        except ChangedError:
+            if plans == _PLANS:
+                raise
+
+
 def write(edit: FileEdit, reader: Files) -> None:
     """Do one edit: backup, then the file. An edit that fails leaves the file unchanged.
 
-    Raises PrivilegeError or NvcError with the reason.
+    Raises ChangedError, PrivilegeError or NvcError with the reason.
     """
     path, backup = os.path.realpath(edit.path), backup_path(edit.path)
     if reader.read(path) != edit.before:
-        raise NvcError(f"{edit.path} has changed in the meantime", hint="nothing was written; run this again")
+        raise _changed(edit)
     try:
         if edit.after is not None:
             directories.make(os.path.dirname(path))
-        if edit.backup == "make" and edit.before is not None:
-            _replace(backup, edit.before, like=path)
-        if edit.after is None:
-            os.unlink(path)
-        else:
-            _replace(path, edit.after, like=path)
-        if edit.backup == "drop":
-            _discard(backup)
+        with _new(path) as (descriptor, name):
+            if reader.read(path) != edit.before:
+                raise _changed(edit)
+            if edit.backup == "make" and edit.before is not None:
+                with _new(backup) as (copy, copy_name):
+                    _replace(copy, copy_name, backup, edit.before, like=path)
+            if edit.after is None:
+                os.unlink(path)
+            else:
+                _replace(descriptor, name, path, edit.after, like=path)
+            if edit.backup == "drop":
+                _discard(backup)
     except OSError as error:
         raise _failure("write", edit.path, error) from error
 
 
-def _replace(path: str, text: str, *, like: str) -> None:
-    """Write a file under another name, with the owner, mode and labels of ``like``, and rename it."""
-    new = f"{os.path.dirname(path)}/.{os.path.basename(path)}.nvc-new"
-    _discard(new)  # of a run that was killed
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+def _changed(edit: FileEdit) -> ChangedError:
+    return ChangedError(f"{edit.path} has changed in the meantime", hint="nothing was written; run this again")
+
+
+@contextlib.contextmanager
+def _new(path: str) -> Iterator[tuple[int, str]]:
+    """The file that is going to be ``path``, empty and locked, and its name. It is gone at the end, unless renamed.
+
+    Only the process that has the lock changes ``path``. Raises NvcError if another one keeps it.
+    """
+    name = f"{os.path.dirname(path)}/.{os.path.basename(path)}.nvc-new"
+    descriptor = _locked(name, path)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(text.encode())
-            file.flush()
-            _copy_attributes(descriptor, like)
-            os.fsync(descriptor)
-        os.rename(new, path)
-    except BaseException:
-        _discard(new)
-        raise
+        os.ftruncate(descriptor, 0)  # a run that was killed left its text
+        yield descriptor, name
+    finally:
+        if _is(descriptor, name):
+            os.unlink(name)
+        os.close(descriptor)
+
+
+def _locked(name: str, path: str) -> int:
+    end = time.monotonic() + _PATIENCE
+    while True:
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Else its owner has renamed or removed it since it was opened.
+            if _is(descriptor, name):
+                return descriptor
+        except BlockingIOError:
+            if time.monotonic() > end:
+                os.close(descriptor)
+                hint = f"it has the lock of {name}: see fuser(1) for its pid"
+                raise NvcError(
+                    f"cannot write {path}: another process does, since {_PATIENCE:.0f} s", hint=hint
+                ) from None
+            time.sleep(_PAUSE)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _is(descriptor: int, name: str) -> bool:
+    """Whether this name is the open file's."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(name))
+    except FileNotFoundError:
+        return False
+
+
+def _replace(descriptor: int, name: str, path: str, text: str, *, like: str) -> None:
+    """Write the text into the new file, give it the owner, mode and labels of ``like``, and rename it to ``path``."""
+    with os.fdopen(descriptor, "wb", closefd=False) as file:
+        file.write(text.encode())
+        file.flush()
+        _copy_attributes(descriptor, like)
+        os.fsync(descriptor)
+    os.rename(name, path)
     directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(directory)

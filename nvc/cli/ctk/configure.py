@@ -13,7 +13,7 @@ from nvc.cli.text import emit
 from nvc.engines import edit, hooksd, steps
 from nvc.engines.config import EngineConfig, FileEdit, Plan
 from nvc.engines.containerd import version
-from nvc.engines.files import Files, write
+from nvc.engines.files import Files, carry_out, write
 from nvc.engines.table import ENGINES
 
 if TYPE_CHECKING:
@@ -48,15 +48,19 @@ def configure(values: Values, log: Log) -> int:
     config = _config(engine, values, files, log)
     if not values.flag("dry-run"):
         runtime.check(engine, ENGINES[engine], config)
-    plan = ENGINES[engine].plan(config, files)
+
+    def make() -> Plan:
+        return ENGINES[engine].plan(config, files)
+
+    def wrote(one: FileEdit) -> None:
+        log.info(f"Wrote updated config to {one.path}")
+
+    plan = make() if values.flag("dry-run") else carry_out(make, files, wrote)
     for note in plan.notes:
         log.info(note)
     if values.flag("dry-run"):
         _show(plan, files, log)
         return 0
-    for one in plan.edits:
-        write(one, files)
-        log.info(f"Wrote updated config to {one.path}")
     if not plan.edits:
         log.info(f"Nothing to change in {' and '.join(dict.fromkeys(plan.looked_at))}")
     if plan.reload:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import multiprocessing
 import os
 import stat
 import subprocess
@@ -13,8 +15,8 @@ import pytest
 
 from nvc.base.errors import InputError, NvcError, PrivilegeError
 from nvc.engines import files
-from nvc.engines.config import FileEdit
-from nvc.engines.files import Files, backup_path, write
+from nvc.engines.config import FileEdit, Plan
+from nvc.engines.files import Files, backup_path, carry_out, write
 
 PROGRAMS = Path(__file__).parent / "programs"
 OLD, NEW = "old text, ü\r\n", "new text\n"
@@ -194,6 +196,75 @@ def test_what_a_killed_run_left_is_no_obstacle(file: Path) -> None:
     write(edit(file), Files())
 
     assert names(file.parent) == ["daemon.json", "daemon.json.nvc-backup"]
+
+
+def add_line(path: Path, line: str, reader: Files) -> None:
+    """As a command does it: the plan adds a line to what the file has."""
+
+    def plan() -> Plan:
+        before = reader.read(str(path)) or ""
+        edits = () if line in before.splitlines() else (FileEdit(str(path), before, f"{before}{line}\n", "keep"),)
+        return Plan(edits, (str(path),))
+
+    carry_out(plan, reader, lambda one: None)
+
+
+def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    context = multiprocessing.get_context("fork")
+    start = context.Barrier(4)
+
+    def work(name: str) -> None:
+        start.wait()
+        for number in range(25):
+            add_line(file, f"{name}{number}", Files())
+
+    workers = [context.Process(target=work, args=(name,)) for name in "abcd"]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(50)
+
+    assert [worker.exitcode for worker in workers] == [0] * 4
+    assert sorted(file.read_text().split()) == sorted(f"{name}{number}" for name in "abcd" for number in range(25))
+    assert names(tmp_path) == ["file"]
+
+
+class Interrupted(Files):
+    """Between the last look at a file and its replacement another process writes."""
+
+    def __init__(self, looks: int, path: Path) -> None:
+        self.looks, self.path = looks, path
+
+    def read(self, path: str) -> str | None:
+        found = super().read(path)
+        self.looks -= 1
+        if self.looks == 0:
+            write(FileEdit(str(self.path), found, "another's\n", "keep"), Files())
+        return found
+
+
+@pytest.mark.parametrize("looks", [1, 2])
+def test_what_another_process_wrote_in_between_stays(tmp_path: Path, looks: int) -> None:
+    file = tmp_path / "file"
+    file.write_text("first\n")
+
+    add_line(file, "mine", Interrupted(looks, file))
+
+    assert file.read_text() == "another's\nmine\n"
+
+
+def test_a_process_that_keeps_the_lock_is_named_with_its_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_PATIENCE", 0.1)
+    place = file.parent / ".daemon.json.nvc-new"
+    with place.open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(NvcError, match="another process does") as caught:
+            write(edit(file), Files())
+
+    assert str(place) in caught.value.hint
+    assert file.read_bytes() == OLD.encode()
 
 
 @pytest.mark.parametrize("kind", ["directory", "fifo", "device", "large", "latin-1", "utf-16"])
