@@ -32,7 +32,8 @@ class Host(Record):
     system: where /proc/devices, /proc/driver/nvidia-caps and /sys are read: "/" unless the machine is simulated.
     ldcache: path of the loader cache inside ``root``.
     simulated: name of the simulated machine, or "".
-    csv: driver path of the directory of Tegra's mount lists.
+    csv: driver path of the directory of Tegra's mount lists. lists: driver paths of the only lists, () for those in
+    ``csv``. ignored_links: patterns of links in the lists that are left out.
     dev_root: where device nodes and the driver's /proc are, "" for the driver root. libraries, configs: driver paths of
     the only directories in which libraries and configuration files are looked for, () for the usual ones.
     """
@@ -42,6 +43,8 @@ class Host(Record):
     system: str = "/"
     simulated: str = ""
     csv: str = CSV_DIRECTORY
+    lists: tuple[str, ...] = ()
+    ignored_links: tuple[str, ...] = ()
     dev_root: str = ""
     libraries: tuple[str, ...] = ()
     configs: tuple[str, ...] = ()

@@ -358,20 +358,23 @@ def _check_platform(mode: str, platform: str) -> None:
         raise InputError(f"mode {mode} is not for this machine", hint=f"--mode {this} is, or auto")
 
 
-def searched(settings: Settings, dev_root: str, libraries: Sequence[str], configs: Sequence[str]) -> Settings:
-    """With where device nodes are ("" as usual) and the only directories to look in, all of this machine.
+def searched(
+    settings: Settings, dev_root: str, libraries: Sequence[str], configs: Sequence[str], lists: Sequence[str] = ()
+) -> Settings:
+    """With where device nodes are ("" as usual), the only directories to look in and mount lists, all of this machine.
 
-    Raises InputError for a relative path and a directory outside of the driver root.
+    Raises InputError for a relative path and one outside of the driver root.
     """
     return settings.replace(
         dev_root=_absolute("--dev-root", dev_root) if dev_root else "",
         libraries=tuple(_below(settings, "--library-search-path", path) for path in libraries),
         configs=tuple(_below(settings, "--config-search-path", path) for path in configs),
+        lists=tuple(_below(settings, "--csv.file", path) for path in lists),
     )
 
 
 def _below(settings: Settings, option: str, path: str) -> str:
-    """A directory of this machine as a driver path. Raises InputError for one outside of the driver root."""
+    """A path of this machine as a driver path. Raises InputError for one outside of the driver root."""
     root = (settings.sim or settings.root).rstrip("/")
     path = _absolute(option, path).rstrip("/")
     if root and not f"{path}/".startswith(f"{root}/"):

@@ -52,6 +52,8 @@ class Settings(Record):
     dev_root: str = ""
     libraries: tuple[str, ...] = ()
     configs: tuple[str, ...] = ()
+    lists: tuple[str, ...] = ()
+    ignored_links: tuple[str, ...] = ()
 
     def open(self, library: Library, log: Log, imex: tuple[int, ...] = ()) -> api.Context:
         """A context of the library."""
@@ -66,6 +68,8 @@ class Settings(Record):
             dev_root=self.dev_root,
             libraries=self.libraries,
             configs=self.configs,
+            lists=self.lists,
+            ignored_links=self.ignored_links,
             sim=self.sim,
             timeout=self.timeout,
             cache=self.cache,

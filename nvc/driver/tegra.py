@@ -106,7 +106,7 @@ def discover(
     from nvc.driver.discover import cuda_text
 
     listed, warnings = read_lists(host, everything=options.csv_all)
-    components, nodes, more = find(host.root, listed)
+    components, nodes, more = find(host.root, listed, host.ignored_links)
     warnings += more
     if not nodes:
         warnings.append(f"no device node in the lists of {host.csv} exists, so there is no GPU to give")
@@ -118,21 +118,11 @@ def discover(
 
 
 def read_lists(host: Host, *, everything: bool) -> tuple[list[CsvRow], list[str]]:
-    """The rows of the base lists, or of all lists, and warnings. Raises DetectionError."""
+    """The rows of the base lists, all lists or those that the host names, and warnings. Raises DetectionError."""
     hint = "JetPack's package nvidia-l4t-init brings these lists; modes.csv.mount-spec-path names another directory"
-    try:
-        present = sorted(name for name in os.listdir(host_path(host.root, resolve(host.root, host.csv))))
-    except OSError as error:
-        raise DetectionError(f"open failed: {host.csv}: {reason(error)}", hint=hint) from error
-    names = [name for name in tables.CSV_BASE if name in present]
-    if everything:
-        names += [name for name in present if name.endswith(".csv") and name not in names]
-    if not names:
-        raise DetectionError(f"no list in {host.csv}: none of {', '.join(tables.CSV_BASE)} is there", hint=hint)
     rows: dict[tuple[str, str], CsvRow] = {}
     warnings: list[str] = []
-    for name in names:
-        path = f"{host.csv}/{name}"
+    for path in host.lists or _lists(host, everything, hint):
         try:
             data = read_bytes(host_path(host.root, resolve(host.root, path)), csvmounts.MAX_SIZE + 1)
             found, problems = csvmounts.parse(data, path)
@@ -146,13 +136,34 @@ def read_lists(host: Host, *, everything: bool) -> tuple[list[CsvRow], list[str]
     return list(rows.values()), warnings
 
 
-def find(root: str, rows: Iterable[CsvRow]) -> tuple[tuple[DriverFile, ...], tuple[DeviceNode, ...], list[str]]:
-    """The files, directories and links of the rows that exist, the device nodes, and warnings."""
+def _lists(host: Host, everything: bool, hint: str) -> list[str]:
+    """The lists in the directory. Raises DetectionError when there are none."""
+    try:
+        present = sorted(name for name in os.listdir(host_path(host.root, resolve(host.root, host.csv))))
+    except OSError as error:
+        raise DetectionError(f"open failed: {host.csv}: {reason(error)}", hint=hint) from error
+    names = [name for name in tables.CSV_BASE if name in present]
+    if everything:
+        names += [name for name in present if name.endswith(".csv") and name not in names]
+    if not names:
+        raise DetectionError(f"no list in {host.csv}: none of {', '.join(tables.CSV_BASE)} is there", hint=hint)
+    return [f"{host.csv}/{name}" for name in names]
+
+
+def find(
+    root: str, rows: Iterable[CsvRow], ignored: Sequence[str] = ()
+) -> tuple[tuple[DriverFile, ...], tuple[DeviceNode, ...], list[str]]:
+    """The files, directories and links of the rows that exist, the device nodes, and warnings.
+
+    ignored: patterns of links that are left out, of whole paths, or behind ``**/`` of names in any directory.
+    """
     files: dict[str, DriverFile] = {}
     nodes: dict[str, DeviceNode] = {}
     warnings: list[str] = []
     for row in rows:
         for path in _expanded(root, row, warnings):
+            if row.type == "sym" and any(_fits(path, pattern) for pattern in ignored):
+                continue
             try:
                 problem = csvmounts.place_problem(row.type, path) or _add(root, row.type, path, files, nodes)
             except OSError as error:
@@ -178,6 +189,14 @@ def _add(root: str, kind: str, path: str, files: dict[str, DriverFile], nodes: d
     else:
         files.setdefault(path, DriverFile(path, "csv-file" if kind == "lib" else "csv-directory", ""))
     return ""
+
+
+def _fits(path: str, pattern: str) -> bool:
+    """Whether a path matches a pattern of Go's path/filepath: ``*`` ends at a slash, ``[^`` negates."""
+    if pattern.startswith("**/"):
+        path, pattern = path.rpartition("/")[2], pattern.removeprefix("**/")
+    parts, patterns = path.split("/"), pattern.replace("[^", "[!").split("/")
+    return len(parts) == len(patterns) and all(map(fnmatch.fnmatchcase, parts, patterns))
 
 
 def _expanded(root: str, row: CsvRow, warnings: list[str]) -> list[str]:

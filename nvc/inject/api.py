@@ -73,8 +73,8 @@ class Config(Record):
     timeout: seconds for one answer of a helper. cache: keep the inventory in /run/nvc. debug: log file.
     no_pivot: see ``UpdateLdcache``. inside: the caller is in the container's device cgroup already (a createContainer
     hook), to which the driver's devices may be added while NVML is queried. mps_user: uid whose MPS server containers
-    may use, beside root's. dev_root, libraries, configs: as in ``nvc.model.Host``; with a dev_root, CDI specs can be
-    made and nothing can be applied to a container.
+    may use, beside root's. dev_root, libraries, configs, lists, ignored_links: as in ``nvc.model.Host``; with a
+    dev_root, CDI specs can be made and nothing can be applied to a container.
     """
 
     root: str = "/"
@@ -93,6 +93,8 @@ class Config(Record):
     dev_root: str = ""
     libraries: tuple[str, ...] = ()
     configs: tuple[str, ...] = ()
+    lists: tuple[str, ...] = ()
+    ignored_links: tuple[str, ...] = ()
 
 
 class Context:
@@ -317,7 +319,13 @@ def _host(config: Config) -> Host:
     if config.sim:
         from nvc.sim import host
 
-        return host(config.sim).replace(csv=config.csv, libraries=config.libraries, configs=config.configs)
+        return host(config.sim).replace(
+            csv=config.csv,
+            libraries=config.libraries,
+            configs=config.configs,
+            lists=config.lists,
+            ignored_links=config.ignored_links,
+        )
     for name, value in (("root", config.root), ("ldcache", config.ldcache), ("dev-root", config.dev_root or "/")):
         if not value.startswith("/"):
             raise InitializationError(f"invalid {name}: {value!r}", hint=f"--{name} takes an absolute path")
@@ -328,4 +336,6 @@ def _host(config: Config) -> Host:
         dev_root="" if config.dev_root.rstrip("/") == config.root.rstrip("/") and config.dev_root else config.dev_root,
         libraries=config.libraries,
         configs=config.configs,
+        lists=config.lists,
+        ignored_links=config.ignored_links,
     )

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from nvc.cli.ctk.parse import Values
     from nvc.cli.ctk.show import Log
 
-#: Of mode csv, where only the base set of mount lists is read.
-_LISTS = ("csv.file", "csv.ignore-pattern")
 #: The device without a GPU.
 _NONE = "none"
 #: The feature flag that leaves the sockets of the driver's daemons out.
@@ -52,7 +50,6 @@ def generate(values: Values, log: Log) -> int:
     for flag in flags:
         if flag not in FEATURE_FLAGS:
             log.warn(f"Ignoring unknown feature flag: {flag}")
-    _check_lists(values)
     ldconfig = values.text("ldconfig-path")
     if ldconfig and not ldconfig.removeprefix("@").startswith("/"):
         raise UsageError(f"--ldconfig-path: {ldconfig} is not an absolute path", hint="hooks refuse it at every start")
@@ -72,8 +69,9 @@ def generate(values: Values, log: Log) -> int:
     )
     no_sockets = _NO_SOCKETS in flags
     driver = DriverOptions(no_mps=no_sockets, no_persistenced=no_sockets, no_fabricmanager=no_sockets)
-    searched = values.items("library-search-path"), values.items("config-search-path")
+    searched = values.items("library-search-path"), values.items("config-search-path"), _lists(values)
     settings = cdi.searched(_settings(values), values.text("dev-root"), *searched)
+    settings = settings.replace(ignored_links=values.items("csv.ignore-pattern"))
     spec = cdi.make(settings, values.text("mode").lower(), options, devices, driver)
     if output:
         files.save(output, text.write(spec, form))
@@ -111,13 +109,10 @@ def transform_root_of(values: Values, log: Log) -> int:
     return 0
 
 
-def _check_lists(values: Values) -> None:
-    """Raises UsageError for what would make another spec than the one that was asked for."""
-    for name in _LISTS:
-        if values.is_set(name) and values.text("mode").lower() == "csv" and values.items(name) != CSV_FILES:
-            raise UsageError(
-                f"--{name}: other mount lists than the base set are not read", hint="nvc-py cdi generate --csv-all"
-            )
+def _lists(values: Values) -> tuple[str, ...]:
+    """The mount lists that are named; () for the base set."""
+    named = values.items("csv.file")
+    return () if named == CSV_FILES else named
 
 
 def _target(values: Values, log: Log) -> tuple[str, str]:

@@ -116,6 +116,44 @@ def test_another_directory_of_lists(board: Board) -> None:
     assert [row.path for row in rows] == ["/usr/lib/a"]
 
 
+def test_lists_that_are_named_alone(board: Board) -> None:
+    board.lists(l4t="lib, /usr/lib/a")
+    board.write("/opt/one.csv", "lib, /usr/lib/b\nlib, /usr/lib/c")
+    board.write("/opt/two", "lib, /usr/lib/c\nlib, /usr/lib/d")
+    host = board.host.replace(lists=("/opt/two", "/opt/one.csv"))
+    rows, _ = tegra.read_lists(host, everything=True)
+    assert [row.path for row in rows] == ["/usr/lib/c", "/usr/lib/d", "/usr/lib/b"]
+    with pytest.raises(DetectionError, match=r"open failed: /opt/three"):
+        tegra.read_lists(board.host.replace(lists=("/opt/three",)), everything=False)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "left"),
+    [
+        ("**/libcuda.so", "bcd"),
+        ("/usr/lib/tegra/libcuda.so", "bcd"),
+        ("/usr/lib/tegra/*", "d"),
+        ("/usr/lib/*", "abcd"),
+        ("**/libn*", "ad"),
+        ("**/libnv[^x]*", "acd"),
+        ("libcuda.so", "abcd"),
+        ("**/x", "abcd"),
+    ],
+)
+def test_links_that_are_left_out(board: Board, pattern: str, left: str) -> None:
+    paths = ["/usr/lib/tegra/libcuda.so", "/usr/lib/tegra/libnvy.so", "/usr/lib/tegra/libnvx.so", "/usr/lib/sub/d/x.so"]
+    for path in paths:
+        board.write(path).unlink()
+        (board.root / path[1:]).symlink_to("somewhere")
+    board.write("/usr/lib/libcuda.so")
+    rows, _ = tegra.csvmounts.parse(
+        "".join(f"sym, {path}\n" for path in paths).encode() + b"lib, /usr/lib/libcuda.so", "l"
+    )
+    files, _, warnings = tegra.find(str(board.root), rows, (pattern,))
+    assert [file.path for file in files[:-1]] == [paths["abcd".index(name)] for name in left]
+    assert (files[-1].path, warnings) == ("/usr/lib/libcuda.so", [])
+
+
 def test_patterns(board: Board) -> None:
     for name in ("x/a.so", "x/b.so", "x/.hidden.so", "y/a.so", "x/c.txt"):
         board.write(f"/usr/lib/{name}")

@@ -12,6 +12,7 @@ from nvc.cdi.files import load
 from nvc.cdi.spec import CdiDevice, CdiDeviceNode, CdiEdits, CdiHook, CdiMount, CdiSpec
 from nvc.cdi.transform import transform_root
 from nvc.cli.main import main as nvc_py
+from nvc.model import CSV_DIRECTORY
 from nvc.sim.create import create
 from tests.nvc.cli.ctk.conftest import Ctk
 from tests.support.native import build
@@ -81,6 +82,29 @@ def test_libraries_are_searched_below_the_driver_root_only(ctk: Ctk, sims: dict[
     assert "not below the driver root" in ran.err
 
 
+def test_mount_lists_of_a_tegra_can_be_named(ctk: Ctk, tmp_path: Path) -> None:
+    machine = tmp_path / "orin"
+    create(str(machine), "tegra-orin")
+    directory = machine / CSV_DIRECTORY[1:]
+
+    def parts(*words: str) -> tuple[set[str], list[str]]:
+        ran = ctk(f"--sim={machine}", "cdi", "generate", "--mode=csv", *words)
+        assert ran.code == 0, ran.err
+        edits = yaml.safe_load(ran.out)["containerEdits"]
+        links = [word for hook in edits["hooks"] for word in hook["args"] if "::" in word]
+        return {Path(mount["containerPath"]).name for mount in edits["mounts"]}, links
+
+    base, links = parts()
+    every = [f"--csv.file={directory}/{name}.csv" for name in ("devices", "drivers", "l4t", "cudnn")]
+
+    assert "libcudnn.so.8.6.0" not in base
+    assert "libcudnn.so.8.6.0" in parts(*every)[0] > base
+    assert parts(*every[:2])[0] == base - {"nv_tegra_release"}
+    assert any("libcuda.so" in link for link in links)
+    assert not any("libcuda.so" in link for link in parts("--csv.ignore-pattern=**/libcuda.so*")[1])
+    assert parts("--csv.ignore-pattern=**/libcuda.so*")[0] == base
+
+
 def test_sockets_can_be_left_out(ctk: Ctk, sims: dict[str, str]) -> None:
     def targets(*words: str) -> set[str]:
         out = ctk(f"--sim={sims['h200']}", "cdi", "generate", *words).out
@@ -124,8 +148,8 @@ def test_files(ctk: Ctk, sims: dict[str, str], tmp_path: Path, words: list[str],
         (["--device-id=none"], "names no device"),
         (["--device-id=9"], "9: unknown device"),
         (["--device-id=all", "--device-id=9"], "9: unknown device"),
-        (["--mode=csv", "--csv.file=/x"], "other mount lists than the base set are not read"),
-        (["--mode=csv", "--csv.ignore-pattern=/x"], "other mount lists than the base set are not read"),
+        (["--mode=csv", "--csv.file=/x"], "--csv.file /x is not below the driver root"),
+        (["--mode=csv", "--csv.file="], "--csv.file '' is not an absolute path"),
         (["--device-id=GPU-x"], "unknown device"),
     ],
 )
