@@ -59,21 +59,13 @@ THEN = "then"
 _PARTS = re.compile("[0-9]+|[^0-9]+")
 
 
-class Slice(Record):
-    """A device that is a share of a GPU. name: of the device. gpu: its UUID. share: the spec, which is final."""
-
-    name: str
-    gpu: str
-    share: str
-
-
 class GenerateOptions(Record):
     """capabilities: driver capabilities, in words. strategies: of STRATEGIES; a device has a name for each.
 
     hook_path: program that the hooks start. ldconfig: for update-ldcache, "" for the usual one. share: spec that
     counts before what a container asks for, "" for none; None: no hook gives shares. share_fixed: a spec that is final.
     additional_gids: a container's user joins the groups that may use its device nodes; such a spec has version 0.7.0.
-    slices: the only devices where there are any; each has a hook of its own for its share.
+    shared: devices are made for containers with shares, whose hook ``with_share`` adds.
     """
 
     capabilities: tuple[str, ...] = WORDS
@@ -88,12 +80,12 @@ class GenerateOptions(Record):
     share: str | None = None
     share_fixed: str = ""
     additional_gids: bool = True
-    slices: tuple[Slice, ...] = ()
+    shared: bool = False
 
     @property
     def gives_shares(self) -> bool:
         """Whether a hook gives containers shares."""
-        return self.share is not None or bool(self.share_fixed or self.slices)
+        return self.share is not None or bool(self.share_fixed or self.shared)
 
 
 def generate(inventory: Inventory, around: Surroundings, host: Host, options: GenerateOptions) -> CdiSpec:
@@ -112,7 +104,7 @@ def generate(inventory: Inventory, around: Surroundings, host: Host, options: Ge
     maker = _Maker(inventory, around, host, options)
     common = maker.common()
     devices = maker.management() if options.management else maker.devices()
-    if options.all_device and not options.management and not options.slices:
+    if options.all_device and not options.management:
         union = _join(device.edits for device in devices)
         devices = [*devices, CdiDevice("all", union)]
     known = set(common.device_nodes)
@@ -128,9 +120,10 @@ def generate(inventory: Inventory, around: Surroundings, host: Host, options: Ge
     return spec.replace(version=spec.minimum_version())
 
 
-def share_hook(host: Host, options: GenerateOptions, share: str) -> CdiHook:
-    """One start of the hook that gives shares, with fixed settings, by itself."""
-    return _hook(options.hook_path, ["share", *_share_words(host, (("--share-fixed", share),))])
+def with_share(edits: CdiEdits, host: Host, options: GenerateOptions, share: str) -> CdiEdits:
+    """A device that was made with ``shared``, and a start of the hook that gives its share. share: fixed settings."""
+    hook = _hook(options.hook_path, ["share", *_share_words(host, (("--share-fixed", share),))])
+    return edits.replace(hooks=(*edits.hooks, hook))
 
 
 class _Maker:
@@ -143,7 +136,7 @@ class _Maker:
         # No container is known yet: its libraries go where the host's are, and the hook tells its loader.
         unknown = Container(0, "", False, "", _BINARIES, "", "", "", 0, 0)
         # With --share alone a container may as well have none: that is known when it is made.
-        shared = bool(options.share or options.share_fixed or options.slices)
+        shared = bool(options.share or options.share_fixed or options.shared)
         self.scope = plan.Scope(unknown, self.capabilities, cgroups=False, shared=shared)
 
     def common(self) -> CdiEdits:
@@ -186,9 +179,6 @@ class _Maker:
 
     def devices(self) -> list[CdiDevice]:
         """Every whole GPU, and every MIG device: a GPU that is divided is only given in parts."""
-        if self.options.slices:
-            gpus = {gpu.uuid: gpu for gpu in self.inventory.gpus}
-            return [CdiDevice(part.name, self._slice(gpus[part.gpu], part.share)) for part in self.options.slices]
         found: list[CdiDevice] = []
         for gpu in self.inventory.gpus:
             if not gpu.mig_devices:
@@ -218,12 +208,6 @@ class _Maker:
         operations = plan.device_mount(self.scope, gpu)
         hooks = self._hooks({"create-symlinks": _link_words(_links(operations))})
         return self._with_nodes(self._nodes(operations)).replace(hooks=hooks)
-
-    def _slice(self, gpu: Gpu, share: str) -> CdiEdits:
-        edits = self._gpu(gpu)
-        return edits.replace(
-            hooks=(*edits.hooks, *self._hooks({"share": _share_words(self.host, (("--share-fixed", share),))}))
-        )
 
     def _mig(self, gpu: Gpu, mig: MigDevice) -> CdiEdits:
         operations = (*plan.device_mount(self.scope, gpu), *plan.mig_access(self.scope, mig))
@@ -288,7 +272,7 @@ class _Maker:
         return [f"--sim={self.host.root}"] if self.host.simulated else []
 
     def _share_words(self) -> list[str] | None:
-        if not self.options.gives_shares or self.options.management or self.options.slices:
+        if not self.options.gives_shares or self.options.management or self.options.shared:
             return None
         said = (("--share", self.options.share), ("--share-fixed", self.options.share_fixed))
         return _share_words(self.host, said)

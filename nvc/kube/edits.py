@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from nvc.base.errors import DeviceError
 from nvc.base.record import Record
 from nvc.cdi.gather import gather
-from nvc.cdi.generate import GenerateOptions, generate, share_hook
-from nvc.cdi.spec import CdiDevice, CdiDeviceNode, CdiEdits, CdiSpec
-from nvc.container.plan import is_display
+from nvc.cdi.generate import GenerateOptions, generate, with_share
+from nvc.cdi.spec import CdiDevice, CdiEdits, CdiSpec
 from nvc.kube.names import CLAIM_KIND, DRIVER_DEVICE, VENDOR
 
 if TYPE_CHECKING:
@@ -28,32 +27,26 @@ _NOTHING = CdiEdits(env=("NVIDIA_VISIBLE_DEVICES=void",))
 
 
 class Template(Record):
-    """static: the spec of what all have. devices: edits of a whole GPU, or of a MIG device, by UUID.
+    """static: the spec of what all have. whole: edits of a GPU or MIG device by UUID. shared: those for a share of it.
 
-    host: as the engine's hooks see the machine. options: for hooks. display: paths of nodes that no container with a
-    share gets. whole: those of them that are the driver's and not one GPU's.
+    host: as the engine's hooks see the machine. options: for hooks.
     """
 
     static: CdiSpec
-    devices: dict[str, CdiEdits]
+    whole: dict[str, CdiEdits]
+    shared: dict[str, CdiEdits]
     host: Host
     options: GenerateOptions
-    display: tuple[str, ...] = ()
-    whole: tuple[CdiDeviceNode, ...] = ()
 
     def edits(self, uuid: str, share: str) -> CdiEdits:
         """Of a GPU or MIG device. share: fixed settings for it, "" for the whole. Raises DeviceError."""
-        if uuid not in self.devices:
+        found = (self.shared if share else self.whole).get(uuid)
+        if found is None:
             raise DeviceError(
                 f"prepare: {uuid} is not on this machine any more",
                 hint="the GPU was removed, or divided otherwise; delete the pod, and the scheduler places it anew",
             )
-        found = self.devices[uuid]
-        if not share:
-            return found.replace(device_nodes=(*found.device_nodes, *self.whole))
-        nodes = tuple(node for node in found.device_nodes if node.path not in self.display)
-        hook = share_hook(self.host, self.options, f"{uuid}:{share}")
-        return CdiEdits(device_nodes=nodes, hooks=(hook,))
+        return with_share(found, self.host, self.options, f"{uuid}:{share}") if share else found
 
     def spec(self, devices: Iterable[CdiDevice]) -> CdiSpec:
         """A claim's file, of the oldest version that has what it uses."""
@@ -69,17 +62,25 @@ def template(inventory: Inventory, host: Host, options: GenerateOptions, *, name
     """
     options = options.replace(strategies=("uuid",), vendor=VENDOR, device_class=_CLASS, all_device=False)
     around, named = gather(host, inventory), named or host
+    shared = generate(inventory, around, named, options.replace(shared=True))
     whole = generate(inventory, around, named, options)
-    shown = {node.path for node in inventory.driver.nodes if is_display(node)}
-    drm = {one.node.path for gpu in inventory.gpus for one in gpu.drm}
-    nodes = tuple(node for node in whole.edits.device_nodes if node.path in shown)
-    common = whole.edits.replace(device_nodes=tuple(node for node in whole.edits.device_nodes if node not in nodes))
-    static = whole.replace(devices=(CdiDevice(DRIVER_DEVICE, _NOTHING),), edits=common)
+    static = shared.replace(devices=(CdiDevice(DRIVER_DEVICE, _NOTHING),))
+    # What the driver has for displays is no part of a share, and so not of what all have.
+    nodes = tuple(node for node in whole.edits.device_nodes if node not in shared.edits.device_nodes)
+    gids = tuple(gid for gid in whole.edits.additional_gids if gid not in shared.edits.additional_gids)
     return Template(
         static.replace(version=static.minimum_version()),
-        {device.name.replace(":", "/"): device.edits for device in whole.devices},
+        {
+            uuid: edits.replace(
+                device_nodes=(*edits.device_nodes, *nodes), additional_gids=(*edits.additional_gids, *gids)
+            )
+            for uuid, edits in _by_uuid(whole).items()
+        },
+        _by_uuid(shared),
         named,
         options,
-        tuple(sorted(shown | drm)),
-        nodes,
     )
+
+
+def _by_uuid(spec: CdiSpec) -> dict[str, CdiEdits]:
+    return {device.name.replace(":", "/"): device.edits for device in spec.devices}

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from nvc.base.errors import NvcError, reason
 from nvc.cdi import files, text
 from nvc.cdi.chosen import chosen
-from nvc.cdi.generate import GenerateOptions, Slice, generate
+from nvc.cdi.generate import GenerateOptions, generate, with_share
+from nvc.cdi.spec import CdiDevice
 from nvc.kube.names import VENDOR
 from nvc.kube.plugin_devices import Resource, device_name, share
 
@@ -43,7 +44,7 @@ def specs(
     options = GenerateOptions(vendor=VENDOR, hook_path=hook, strategies=("uuid",), all_device=False)
     gpus = {gpu.uuid: gpu for gpu in inventory.gpus}
     whole: list[str] = []
-    slices: list[Slice] = []
+    shares: list[tuple[str, str, str]] = []
     for resource in resources:
         for device in resource.devices:
             if resource.replicas == 1:
@@ -51,13 +52,15 @@ def specs(
                 continue
             for count in range(1, 2 if only_one else resource.replicas + 1):
                 words = share(gpus[device.gpu], count, resource.replicas)
-                slices.append(Slice(device_name(device.uuid, count, resource.replicas), device.gpu, words))
+                shares.append((device_name(device.uuid, count, resource.replicas), device.gpu, words))
     found = {}
     if whole:
         found[WHOLE] = generate(chosen(inventory, whole), around, host, options.replace(device_class=WHOLE))
-    if slices:
-        shared = options.replace(device_class=SHARED, slices=tuple(slices))
-        found[SHARED] = generate(inventory, around, host, shared)
+    if shares:
+        made = generate(inventory, around, host, options.replace(device_class=SHARED, shared=True))
+        edits = {device.name: device.edits for device in made.devices}
+        devices = (CdiDevice(name, with_share(edits[gpu], host, options, words)) for name, gpu, words in shares)
+        found[SHARED] = made.replace(devices=tuple(devices))
     return found
 
 
