@@ -1,4 +1,8 @@
-"""Questions to an API server, for what only looks: a path's object as data."""
+"""Requests to an API server: a path's object as data.
+
+Of the official client this takes the configuration (kubeconfig, service account, tokens that are renewed) and the
+connections. Its functions for objects have other parameters in each of its versions, and 20 MB of models.
+"""
 
 from __future__ import annotations
 
@@ -39,31 +43,52 @@ def kubeconfig(named: str = "") -> str:
     return found
 
 
+class Connection:
+    """Connections to one API server. May be used from any thread."""
+
+    def __init__(self, path: str) -> None:
+        """path: of ``kubeconfig``. Raises InputError for a file that cannot be used."""
+        from kubernetes import client, config
+
+        self._settings = client.Configuration()
+        try:
+            if path:
+                config.load_kube_config(path, client_configuration=self._settings)
+            else:
+                config.load_incluster_config(client_configuration=self._settings)
+        # Its classes change with the client's version, YAML's and the file's come as they are.
+        except Exception as error:
+            raise InputError(f"{path or 'service account'}: {' '.join(str(error).split())}", hint=_HINT) from error
+        self._pool = client.ApiClient(self._settings).rest_client.pool_manager
+        self.host = self._settings.host
+
+    def request(self, method: str, where: str, **options: Any) -> Any:
+        """urllib3's response. where: path and query. options: of urllib3's request.
+
+        Raises urllib3's HTTPError, OSError, ValueError.
+        """
+        token = self._settings.auth_settings().get("BearerToken", {}).get("value", "")
+        headers = {"Accept": "application/json, text/plain", **({"Authorization": token} if token else {})}
+        headers |= options.pop("headers", {})
+        return self._pool.request(method, f"{self.host.rstrip('/')}{where}", headers=headers, **options)
+
+    def close(self) -> None:
+        """End every connection."""
+        self._pool.clear()
+
+
 def connect(path: str) -> Get:
     """path: of ``kubeconfig``. Raises InputError for a file that cannot be used."""
-    from kubernetes import client, config
     from urllib3.exceptions import HTTPError
 
-    settings = client.Configuration()
-    try:
-        if path:
-            config.load_kube_config(path, client_configuration=settings)
-        else:
-            config.load_incluster_config(client_configuration=settings)
-    except Exception as error:  # its classes change with the client's version, YAML's and the file's come as they are
-        raise InputError(f"{path or 'service account'}: {' '.join(str(error).split())}", hint=_HINT) from error
-    # The client's function for any path has other parameters in each of its versions; its connections have not.
-    pool = client.ApiClient(settings).rest_client.pool_manager
+    server = Connection(path)
 
     def get(where: str) -> Any:
-        token = settings.auth_settings().get("BearerToken", {}).get("value", "")
-        headers = {"Accept": "application/json, text/plain", **({"Authorization": token} if token else {})}
-        url = f"{settings.host.rstrip('/')}{where}"
         try:
-            answer = pool.request("GET", url, headers=headers, timeout=_TIMEOUT_S, retries=False)
+            answer = server.request("GET", where, timeout=_TIMEOUT_S, retries=False)
         except (HTTPError, OSError, ValueError) as error:
             hint = "is the API server up, and the kubeconfig this cluster's?"
-            raise NvcError(f"{settings.host} does not answer: {type(error).__name__}", hint=hint) from error
+            raise NvcError(f"{server.host} does not answer: {type(error).__name__}", hint=hint) from error
         if answer.status == _MISSING:
             return None
         if answer.status != _DONE:

@@ -1,14 +1,13 @@
-"""The API server, as far as these programs ask it: claims, slices, events. Objects are plain data.
-
-The Kubernetes client's own models know one version of the API each; its functions for custom objects take any group, so
-one program serves every version of the cluster and of the client.
-"""
+"""The API server, as far as these programs ask it: claims, slices, events. Objects are plain data."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
-from nvc.base.errors import InitializationError, NvcError
+from nvc.base.errors import NvcError
+from nvc.kube.api import Connection
 from nvc.kube.names import DRIVER, RESOURCE_GROUP, RESOURCE_VERSION
 
 if TYPE_CHECKING:
@@ -16,11 +15,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 #: Seconds to connect, and for an answer.
-_TIMEOUT = (3.0, 10.0)
+_CONNECT_S, _ANSWER_S = 3.0, 10.0
 #: Seconds that a watch lasts before it is begun again.
 _WATCH_S = 300
 _SLICES, _CLAIMS = "resourceslices", "resourceclaims"
-_EVENTS = ("events.k8s.io", "v1")
+_RESOURCE = f"/apis/{RESOURCE_GROUP}/{RESOURCE_VERSION}"
+_EVENTS = "/apis/events.k8s.io/v1"
+_JSON, _MERGE_PATCH = "application/json", "application/merge-patch+json"
 
 
 class ClusterError(NvcError):
@@ -44,99 +45,85 @@ class Cluster:
     """One API server. Its methods raise ClusterError and may be called from any thread."""
 
     def __init__(self, kubeconfig: str = "") -> None:
-        """kubeconfig: file, "" for the pod's own service account. Raises InitializationError."""
-        from kubernetes import client, config
-
-        settings = client.Configuration()
-        try:
-            if kubeconfig:
-                config.load_kube_config(kubeconfig, client_configuration=settings)
-            else:
-                config.load_incluster_config(client_configuration=settings)
-        except (config.ConfigException, OSError) as error:
-            raise InitializationError(
-                f"{kubeconfig or 'service account'}: {error}",
-                hint="outside of a pod, name a file: --kubeconfig=/etc/kubernetes/kubelet.conf",
-            ) from error
-        self._client = client.ApiClient(settings)
-        self._objects = client.CustomObjectsApi(self._client)
-        self._core = client.CoreV1Api(self._client)
+        """kubeconfig: file, "" for the pod's own service account. Raises InputError."""
+        self._server = Connection(kubeconfig)
 
     def close(self) -> None:
         """End every connection."""
-        self._client.rest_client.pool_manager.clear()
+        self._server.close()
 
     def claim(self, namespace: str, name: str) -> dict[str, Any]:
         """A claim."""
-        return self._call("get_namespaced_custom_object", namespace, _CLAIMS, name)
+        return self._call("GET", _claim(namespace, name))
 
     def claims(self) -> list[dict[str, Any]]:
         """Those of all namespaces."""
-        return self._call("list_cluster_custom_object", _CLAIMS).get("items") or []
+        return self._call("GET", f"{_RESOURCE}/{_CLAIMS}").get("items") or []
 
     def patch_claim_status(self, namespace: str, name: str, status: dict[str, Any], version: str) -> None:
         """Change a claim's status as it was at this resource version."""
         body = {"metadata": {"resourceVersion": version}, "status": status}
-        self._call("patch_namespaced_custom_object_status", namespace, _CLAIMS, name, body)
+        self._call("PATCH", f"{_claim(namespace, name)}/status", body, _MERGE_PATCH)
 
     def slices(self, node: str) -> tuple[list[dict[str, Any]], str]:
         """Our slices of a node, and the resource version for ``watch``."""
-        found = self._call("list_cluster_custom_object", _SLICES, field_selector=_of(node))
+        found = self._call("GET", f"{_RESOURCE}/{_SLICES}?{_of(node)}")
         return found.get("items") or [], found.get("metadata", {}).get("resourceVersion", "")
 
     def create_slice(self, body: dict[str, Any]) -> dict[str, Any]:
         """The slice as it is there now."""
-        return self._call("create_cluster_custom_object", _SLICES, body)
+        return self._call("POST", f"{_RESOURCE}/{_SLICES}", body)
 
     def replace_slice(self, body: dict[str, Any]) -> dict[str, Any]:
         """The same; body has the resource version that it replaces."""
-        return self._call("replace_cluster_custom_object", _SLICES, body["metadata"]["name"], body)
+        return self._call("PUT", f"{_RESOURCE}/{_SLICES}/{quote(body['metadata']['name'])}", body)
 
     def delete_slice(self, name: str) -> None:
         """Remove a slice."""
-        self._call("delete_cluster_custom_object", _SLICES, name)
+        self._call("DELETE", f"{_RESOURCE}/{_SLICES}/{quote(name)}")
 
     def watch_slices(self, node: str, version: str) -> Iterator[str]:
         """The kind of each change of a node's slices (ADDED, MODIFIED, DELETED), from ``version`` on, for a while."""
-        from kubernetes import watch
-
+        words = f"{_of(node)}&watch=true&resourceVersion={quote(version)}&timeoutSeconds={_WATCH_S}"
         with _translated(f"watch {_SLICES}"):
-            stream = watch.Watch().stream(
-                self._objects.list_cluster_custom_object,
-                RESOURCE_GROUP,
-                RESOURCE_VERSION,
-                _SLICES,
-                field_selector=_of(node),
-                resource_version=version,
-                timeout_seconds=_WATCH_S,
-                _request_timeout=(_TIMEOUT[0], _WATCH_S + _TIMEOUT[1]),
-            )
-            for event in stream:
-                yield str(event["type"])
+            answer = self._request("GET", f"{_RESOURCE}/{_SLICES}?{words}", _WATCH_S + _ANSWER_S, preload_content=False)
+            try:
+                if answer.status != 200:
+                    raise _refusal(f"watch {_SLICES}", answer.status, answer.data)
+                for line in _lines(answer.stream(None, decode_content=False)):
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":  # such as a version that is too old
+                        raise _refusal(f"watch {_SLICES}", int(event["object"].get("code") or 0), line)
+                    yield str(event["type"])
+            finally:
+                answer.close()
 
     def node_uid(self, node: str) -> str:
         """The uid of a node's object."""
-        with _translated(f"get node {node}"):
-            found = self._core.read_node(node, _request_timeout=_TIMEOUT)
-        return str(found.metadata.uid)
+        return str(self._call("GET", f"/api/v1/nodes/{quote(node)}").get("metadata", {}).get("uid", ""))
 
     def create_event(self, namespace: str, body: dict[str, Any]) -> None:
         """An event of events.k8s.io."""
-        with _translated("create event"):
-            self._objects.create_namespaced_custom_object(
-                *_EVENTS, namespace, "events", body, _request_timeout=_TIMEOUT
-            )
+        self._call("POST", f"{_EVENTS}/namespaces/{quote(namespace)}/events", body)
 
-    def _call(self, function: str, *arguments: Any, **options: Any) -> dict[str, Any]:
-        words = " ".join(word for word in arguments if isinstance(word, str))
-        with _translated(f"{function.partition('_')[0]} {words}"):
-            called = getattr(self._objects, function)
-            found = called(RESOURCE_GROUP, RESOURCE_VERSION, *arguments, _request_timeout=_TIMEOUT, **options)
+    def _call(self, method: str, where: str, body: dict[str, Any] | None = None, kind: str = _JSON) -> dict[str, Any]:
+        what = f"{method} {where.partition('?')[0]}"
+        options = {} if body is None else {"body": json.dumps(body), "headers": {"Content-Type": kind}}
+        with _translated(what):
+            answer = self._request(method, where, _ANSWER_S, **options)
+            if not 200 <= answer.status < 300:
+                raise _refusal(what, answer.status, answer.data)
+            found = json.loads(answer.data)
         return found if isinstance(found, dict) else {}
+
+    def _request(self, method: str, where: str, seconds: float, **options: Any) -> Any:
+        from urllib3 import Timeout
+
+        return self._server.request(method, where, timeout=Timeout(connect=_CONNECT_S, read=seconds), **options)
 
 
 class _translated:
-    """Errors of the client and of the connection as ClusterError."""
+    """Errors of the connection as ClusterError."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -145,33 +132,34 @@ class _translated:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if error is None or not isinstance(error, Exception) or isinstance(error, NvcError):
-            return
-        from kubernetes.client.exceptions import ApiException
         from urllib3.exceptions import HTTPError
 
-        if isinstance(error, ApiException):
-            raise ClusterError(
-                f"API server: {self._what}: {_said(error)}", int(error.status or 0), hint=_hint(error.status)
-            ) from error
-        if isinstance(error, HTTPError | OSError | ValueError):
+        # LookupError and TypeError: of an answer that is no object of the API.
+        if isinstance(error, HTTPError | OSError | ValueError | LookupError | TypeError):
             raise ClusterError(
                 f"API server: {self._what}: no answer: {type(error).__name__}", hint="it is asked again"
             ) from error
 
 
-def _said(error: Any) -> str:
-    """The message in the body of an answer, in one line."""
-    from rpc.codec import CodecError, loads
-
+def _refusal(what: str, status: int, data: bytes) -> ClusterError:
+    """data: of the answer, which has the message, in one line here."""
     try:
-        text = loads(error.body or "").get("message", "")
-    except (CodecError, AttributeError, TypeError, ValueError):
+        found = json.loads(data)
+        text = str(found.get("object", found).get("message", ""))
+    except (ValueError, AttributeError):
         text = ""
-    return f"{error.status} {text or error.reason}".replace("\n", " ")[:500]
+    return ClusterError(f"API server: {what}: {status} {text}".replace("\n", " ")[:500], status, hint=_hint(status))
 
 
-def _hint(status: int | None) -> str:
+def _lines(parts: Iterator[bytes]) -> Iterator[bytes]:
+    """Whole lines of what comes in parts."""
+    rest = b""
+    for part in parts:
+        *lines, rest = (rest + part).split(b"\n")
+        yield from (line for line in lines if line)
+
+
+def _hint(status: int) -> str:
     if status == 403:
         return "the service account lacks the right: install the chart's RBAC again"
     if status == 404:
@@ -179,5 +167,9 @@ def _hint(status: int | None) -> str:
     return ""
 
 
+def _claim(namespace: str, name: str) -> str:
+    return f"{_RESOURCE}/namespaces/{quote(namespace, safe='')}/{_CLAIMS}/{quote(name, safe='')}"
+
+
 def _of(node: str) -> str:
-    return f"spec.driver={DRIVER},spec.nodeName={node}"
+    return f"fieldSelector=spec.driver%3D{DRIVER},spec.nodeName%3D{quote(node)}"
