@@ -69,11 +69,13 @@ test-engines: bootstrap native
 	$(VENV)/pytest -n $(JOBS) --dist loadfile $(PYTEST_FLAGS) $(if $(MEASURED),--measured=$(MEASURED)) tests/engines
 
 ## test-kubernetes a real control plane, kubelet and containerd with simulated GPUs (as root; needs Go, and half an hour the first time).
-##                KUBERNETES= where the programs are built, KUBERNETES_VERSION= which; PYTEST_FLAGS= selects tests
-test-kubernetes: bootstrap native
+##                KUBERNETES= where the programs are built, KUBERNETES_VERSION= which; PYTEST_FLAGS= selects tests;
+##                STARTS= of acceptance 1 (default 100), PODS= beside restarts and of the device plugin (default 40, 100)
+test-kubernetes: bootstrap native image
 	@tools/kubernetes/build '$(KUBERNETES)' '$(KUBERNETES_VERSION)'
 	@tools/bootstrap '$(PYTHON)' kubernetes
 	NVC_KUBERNETES='$(KUBERNETES)/$(KUBERNETES_VERSION)' NVC_MUST_RUN=root \
+	NVC_KUBERNETES_COUNTS='starts=$(STARTS) pods=$(PODS)' \
 	unshare --mount --net --pid --fork --kill-child --mount-proc --propagation private \
 	sh -eu tests/support/programs/enter_kubernetes.sh $(VENV)/python -m pytest $(PYTEST_FLAGS) tests/kubernetes
 

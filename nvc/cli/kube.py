@@ -265,6 +265,7 @@ def _serve(
 @click.option("--instance", default="", metavar="WORD", help="Tells two processes of the driver apart: a pod's uid.")
 @click.option("--hook", default="", metavar="FILE", help="The program that CDI hooks start, as the host names it.")
 @click.option("--host", default="", metavar="DIR", help="In a container: where the host's root directory is.")
+@click.option("--registered-file", default="", metavar="FILE", help="Made when the kubelet has registered the driver.")
 @click.option("--taint-effect", type=click.Choice(("NoSchedule", "NoExecute")), default="NoSchedule", show_default=True)
 @click.option(
     "--kernel-log", default="/dev/kmsg", show_default=True, metavar="FILE", help="Where errors of GPUs are seen."
@@ -279,6 +280,7 @@ def driver(
     instance: str,
     hook: str,
     host: str,
+    registered_file: str,
     taint_effect: str,
     kernel_log: str,
 ) -> None:
@@ -304,7 +306,8 @@ def driver(
         from nvc.kube import driver, journal, look
         from nvc.kube.cluster import Cluster
 
-        told = driver.Settings(node, kubelet, cdi_dir, instance, hook or find_hook(), host, taint_effect, kernel_log)
+        words = (node, kubelet, cdi_dir, instance, hook or find_hook(), host, taint_effect, kernel_log, registered_file)
+        told = driver.Settings(*words)
         cluster = Cluster(kubeconfig)
         machine = sim.host(general.sim) if general.sim else Host(root=general.root)
         command = look.command(options)

@@ -9,7 +9,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from nvc.base.errors import DeviceError, NvcError
+from nvc.base.errors import DeviceError, NvcError, reason
 from nvc.base.record import Record
 from nvc.cdi.generate import GenerateOptions
 from nvc.driver.locate import host_path
@@ -49,6 +49,7 @@ class Settings(Record):
     word that tells it from another process of the driver on this node. hook: program that CDI hooks start, as the host
     names it. host: directory below which this program sees the host's files, "" where it runs on the host. effect: of
     the taint of a GPU that is not fit for use. kernel_log: where the driver reports errors of GPUs.
+    registered: file that is made when the kubelet has registered this process, "" for none.
     """
 
     node: str
@@ -59,6 +60,7 @@ class Settings(Record):
     host: str = ""
     effect: str = "NoSchedule"
     kernel_log: str = xids.KERNEL_LOG
+    registered: str = ""
 
 
 class Driver(Work):
@@ -90,6 +92,9 @@ class Driver(Work):
         self._key: object = self
         self._condition = Condition(effect=settings.effect)
         self._agent_missed, self._agent_looked = _AGENT_LOOKS, 0
+        #: Of the last look: whether it was this process's turn to publish, whether something is still to be published.
+        self._publishes, self._is_behind = True, False
+        self._failed: tuple[str, str, str] | None = None
 
     def run(self, stop: threading.Event) -> None:
         """Serve until ``stop``. Raises InitializationError."""
@@ -100,11 +105,8 @@ class Driver(Work):
         self._publisher.start()
         self._say("ready", node=self._settings.node, endpoint=self._sockets.endpoint)
         try:
-            turn = self._turn.is_ours()
             while not stop.wait(LOOK_S):
-                before, turn = turn, self._turn.is_ours()
-                if self.look() or turn > before:
-                    self._sync()
+                self._look_again()
         finally:
             self._sockets.stop()
             self._publisher.stop()
@@ -148,6 +150,14 @@ class Driver(Work):
 
     def refused(self, namespace: str, name: str, uid: str, message: str) -> None:
         self._reporter.refused(namespace, name, uid, message)
+
+    def registered(self) -> None:
+        if self._settings.registered:
+            try:
+                with open(self._settings.registered, "wb"):
+                    pass
+            except OSError as error:
+                self._say("warning", message=f"{self._settings.registered}: {reason(error)}", hint="--registered-file")
 
     def _refresh(self) -> None:
         """Find the machine's GPUs anew, and write claims' files with the driver's files of now."""
@@ -231,8 +241,20 @@ class Driver(Work):
             data |= {"memory": quantity.write_memory(record.memory), "compute": record.compute, "share": record.share}
         return state(self._settings.node, one.device, one.share_id, data)
 
-    def _sync(self) -> None:
+    def _look_again(self) -> None:
+        """Look, and publish what changed, now or at a later look. What fails here keeps no claim from being served."""
+        before, self._publishes = self._publishes, self._turn.is_ours()
+        self._is_behind |= self._publishes > before
+        failed: tuple[str, str, str] | None = None
         try:
-            self._publisher.sync()
+            self._is_behind |= self.look()
+            if self._is_behind:
+                self._publisher.sync()
+                self._is_behind = False
         except NvcError as error:
-            self._say("slices-failed", message=error.message, hint=error.hint)
+            failed = "slices-failed", error.message, error.hint
+        except Exception as error:  # a fault of this program: the next look may be spared it
+            failed = "warning", f"internal error: {type(error).__name__}: {error}", "please report it"
+        if failed is not None and failed != self._failed:
+            self._say(failed[0], message=failed[1], hint=failed[2])
+        self._failed = failed

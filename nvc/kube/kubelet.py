@@ -32,6 +32,9 @@ _TYPE = "DRAPlugin"
 _WORKERS = 12
 #: Seconds for calls that are being answered when the process is to end.
 _GRACE_S = 5.0
+#: Seconds between looks of the kubelet at the registration sockets, and one more: until then it may ask this process,
+#: although it knows another one.
+_FORGET_S = 2.0
 #: Seconds after which health is said again; the kubelet takes silence for unknown after 30 s.
 _HEALTH_S = 10.0
 _HEALTHY, _UNHEALTHY = 1, 2
@@ -58,6 +61,9 @@ class Work:
 
     def refused(self, namespace: str, name: str, uid: str, message: str) -> None:
         """A claim was refused."""
+
+    def registered(self) -> None:
+        """The kubelet asks this process from now on."""
 
 
 class HealthBoard:
@@ -106,13 +112,14 @@ class Sockets:
         self.endpoint = f"{kubelet}/{PLUGINS}/{DRIVER}/dra{suffix}.sock"
         self._say = say
         self._board = board
+        self._forget = _FORGET_S if instance else 0.0
         driver, health = _Driver(pool, work, say), _Health(pool, board)
         self._work = self._server(
             wire.handlers(wire.DRA, driver),
             wire.handlers(wire.HEALTH, health),
             wire.handlers(wire.HEALTH, health, wire.HEALTH_V1),
         )
-        self._registry = self._server(wire.handlers(wire.REGISTRATION, _Registration(self.endpoint, say)))
+        self._registry = self._server(wire.handlers(wire.REGISTRATION, _Registration(self.endpoint, work, say)))
 
     def start(self) -> None:
         """Serve, then be found. Raises InitializationError."""
@@ -145,6 +152,7 @@ class Sockets:
     def stop(self) -> None:
         """Stop being found, finish what is being answered, end."""
         _unlink(self.registration)
+        time.sleep(self._forget)
         self._board.close()
         ended = [server.stop(_GRACE_S) for server in (self._registry, self._work)]
         for one in ended:
@@ -159,8 +167,9 @@ class Sockets:
 
 
 class _Registration:
-    def __init__(self, endpoint: str, say: Any) -> None:
+    def __init__(self, endpoint: str, work: Work, say: Any) -> None:
         self._endpoint = endpoint
+        self._work = work
         self._say = say
 
     def GetInfo(self, request: Any, context: Any) -> Any:
@@ -169,6 +178,7 @@ class _Registration:
     def NotifyRegistrationStatus(self, request: Any, context: Any) -> Any:
         if request.plugin_registered:
             self._say("registered", endpoint=self._endpoint)
+            self._work.registered()
         else:
             self._say("registration-refused", message=request.error, hint="nvc-py kube check compares versions")
         return _NOTED()

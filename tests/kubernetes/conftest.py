@@ -12,18 +12,24 @@ from pathlib import Path
 
 import pytest
 
-from nvc.kube.names import NAMESPACE as NAMESPACE_OF_CHART
-from tests.support import cgroupview, chart, daemons
+from tests.support import cgroupview, daemons, helm
 from tests.support.bed import Bed
-from tests.support.cluster import Cluster, apply
+from tests.support.cluster import Cluster
 from tests.support.kubenode import NAME, Node
 from tests.support.pods import Pods
 
 #: Read once: tests see no NVC_ variable.
 PROGRAMS = Path(os.environ.get("NVC_KUBERNETES", "."))
+#: What -> how many, of `make test-kubernetes`.
+_COUNTS = dict(word.split("=") for word in os.environ.get("NVC_KUBERNETES_COUNTS", "").split())
 MACHINE = "h100x8"
 #: Rows of the table at the end: what of the acceptance, its goal, what there was.
 _ROWS: list[tuple[str, str, str]] = []
+
+
+def count(what: str, usual: int) -> int:
+    """How many of something, unless the make target was told."""
+    return int(_COUNTS.get(what) or usual)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -71,10 +77,8 @@ def cluster(bed: Bed) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def classes(cluster: Cluster) -> None:
-    """The chart's objects, but the driver's pods: no node of the bed pulls images."""
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE_OF_CHART}}
-    objects = chart.render(cluster.node_programs / "helm")
-    apply(cluster.admin, [namespace, *(one for one in objects if one["kind"] != "DaemonSet")])
+    """The chart's objects; its driver runs on no node."""
+    helm.deploy(cluster, helm.NOWHERE)
 
 
 @pytest.fixture(scope="session")

@@ -44,6 +44,24 @@ def test_objects_are_valid(cluster: Cluster, values: str, version: str) -> None:
         kubernetes_validate.validate(one, version, strict=True)
 
 
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({}, {"--root=/host", "--hook=/opt/nvc-py/bin/nvc-cdi-hook"}),
+        ({"node.install": "false"}, {"--root=/host", "--hook=/usr/bin/nvc-cdi-hook"}),
+        ({"node.driverRoot": "/run/nvidia/driver", "node.hook": "/x"}, {"--root=/host/run/nvidia/driver", "--hook=/x"}),
+        ({"node.simulatedMachine": "/m"}, {"--sim=/host/m", "--hook=/opt/nvc-py/bin/nvc-cdi-hook"}),
+    ],
+    ids=["defaults", "the host's package", "a driver container", "a simulated machine"],
+)
+def test_where_the_driver_looks_and_what_hooks_start(cluster: Cluster, values: dict[str, str], words: set[str]) -> None:
+    objects = chart.render(cluster.node_programs / "helm", values)
+    (driver,) = [one for one in objects if one["kind"] == "DaemonSet"]
+    command = driver["spec"]["template"]["spec"]["containers"][0]["command"]
+
+    assert words == {word for word in command if word.startswith(("--root", "--sim", "--hook"))}
+
+
 def test_a_field_of_another_version_is_found() -> None:
     """The check is one: a class with a field that no version has."""
     broken = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "x"}, "spec": {"no": 1}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from nvc.kube import wire
 from nvc.kube.names import DEVICE_PLUGINS, KUBELET_DIRECTORY
+from tests.kubernetes.conftest import count
 from tests.nvc.kube.test_plugin_config import SAMPLE
 from tests.support.cluster import Object
 from tests.support.kubenode import NAME, Node
@@ -22,7 +22,7 @@ Measured = Callable[[str, str, str], None]
 pytestmark = pytest.mark.timeout(1200)
 RESOURCE = "nvidia.com/gpu"
 #: Pods that are started in waves; the acceptance has 500.
-PODS = int(os.environ.get("NVC_KUBERNETES_PODS", "100"))
+PODS = count("pods", 100)
 #: Of the machine h100x8: 81559 MiB.
 QUARTER = 81559 // 4 << 20
 SOCKET = Path(KUBELET_DIRECTORY) / DEVICE_PLUGINS / "nvc-nvidia.com-gpu.sock"

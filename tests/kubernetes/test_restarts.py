@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 
 import pytest
 
+from tests.kubernetes.conftest import count
 from tests.support.kubenode import Node
 from tests.support.leftovers import until
 from tests.support.pods import Pods, claim_spec, pod
@@ -15,12 +15,10 @@ from tests.support.shares import holds
 
 Measured = Callable[[str, str, str], None]
 pytestmark = pytest.mark.timeout(1500)
-#: Pods that start meanwhile, in the whole of the acceptance.
-PODS = int(os.environ.get("NVC_KUBERNETES_PODS", "200"))
+#: Pods that start meanwhile; the acceptance has 200.
+PODS = count("pods", 40)
 SHARE, HELD = {"memory": "10Gi", "compute": 30}, "mem=10Gi,weight=300"
 SMALL = {"memory": "1Gi"}
-#: kubelet itself may ask for a claim before the authorizer knows that a pod with it came to the node; it asks again.
-_NOT_YET = "no relationship found between node"
 
 
 def test_slices_come_back_after_a_restart_of_kubelet(driver: Node, pods: Pods, measured: Measured) -> None:
@@ -58,7 +56,7 @@ def test_an_upgrade_with_two_instances_fails_no_pod(driver: Node, pods: Pods, me
         instance = following
         for name in names:
             pods.running(name, seconds=180)
-            failed += [event for event in pods.events(name) if "FailedPrepare" in event and _NOT_YET not in event]
+            failed += pods.failed_prepares(name)
         pods.clear()
 
     driver.start_driver()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import pytest
 
+from tests.kubernetes.conftest import count
 from tests.support.kubenode import Node
 from tests.support.leftovers import until
 from tests.support.pods import Pods, claim_spec, pod
@@ -15,7 +15,7 @@ from tests.support.shares import holds, is_guarded, rows, words
 Measured = Callable[[str, str, str], None]
 pytestmark = pytest.mark.timeout(600)
 #: Starts of acceptance 1.
-STARTS = int(os.environ.get("NVC_KUBERNETES_STARTS", "100"))
+STARTS = count("starts", 100)
 SHARE = {"memory": "10Gi", "compute": 30}
 HELD = "mem=10Gi,weight=300"
 

@@ -207,9 +207,9 @@ class Node:
         return conditions.get("Ready") == "True"
 
     def start_driver(self, *options: str, instance: str = "driver") -> None:
-        """``nvc-py kube driver``; it serves, and has published, when this returns. Raises daemons.NotReady."""
+        """``nvc-py kube driver``; kubelet knows it, and it has published, when this returns. Raises NotReady."""
         words = self.driver_words(self.cluster.configs["admin"], *options)
-        self.run(instance, words, lambda: bool(self.slices()) and '"ready"' in self.log(instance))
+        self.run(instance, words, lambda: bool(self.slices()) and '"registered"' in self.log(instance, 1000))
 
     def driver_words(self, config: Path, *options: str) -> list[str]:
         """The driver's command. config: its kubeconfig."""

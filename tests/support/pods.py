@@ -15,6 +15,7 @@ from tests.support.leftovers import until
 NAMESPACE = "default"
 _CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims"
 _numbers = itertools.count(1)
+_NOT_YET = "no relationship found between node"
 SLEEP = ("/bin/sleep", "100000")
 
 
@@ -121,6 +122,12 @@ class Pods:
         path = f"/api/v1/namespaces/{self.namespace}/events?fieldSelector=involvedObject.name%3D{pod}"
         found = sorted(self.api.items(path), key=lambda one: str(one["metadata"]["creationTimestamp"]))
         return [f"{one['reason']}: {one['message']}" for one in found]
+
+    def failed_prepares(self, pod: str) -> list[str]:
+        """Events of the pod that say so, but for kubelet's own: it may ask for a claim before the API server's
+        authorizer knows that a pod with it came to the node, and asks again.
+        """
+        return [one for one in self.events(pod) if "FailedPrepare" in one and _NOT_YET not in one]
 
     def running(self, pod: str, *, seconds: float = 60.0) -> Object:
         """The pod once all its containers run. Fails with its events."""

@@ -1,5 +1,7 @@
 {{- /* The names are those of nvc/kube/names.py; tests/packaging/test_chart.py compares them. */ -}}
 {{- define "nvc.driver" -}}gpu.nvc.dev{{- end -}}
+{{- /* In the driver's container: there once its kubelet has registered it. */ -}}
+{{- define "nvc.registered" -}}/registered{{- end -}}
 {{- define "nvc.labels" -}}
 app.kubernetes.io/name: nvc-py
 app.kubernetes.io/instance: {{ .Release.Name }}

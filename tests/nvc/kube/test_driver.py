@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 import yaml
 
 from nvc.cdi import files
-from nvc.kube import wire
+from nvc.kube import kubelet, wire
 from nvc.share import policyfile
 from tests.nvc.kube.conftest import NODE, SHARE, Bed, Running, eventually
 
@@ -330,6 +332,62 @@ def test_a_file_that_is_not_ours_is_left_and_refuses_its_claim(bed: Bed) -> None
     assert "its first line is not nvc-py's" in bed.kubelet.prepare(("claim", uid))[uid].error
     assert "" == bed.kubelet.unprepare(("claim", uid))[uid].error
     assert "" == bed.kubelet.prepare(("claim", uid))[uid].error
+
+
+def test_a_fault_of_the_program_is_told_once_and_ends_nothing(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = bed.start()
+    generation = published(bed)
+    find = bed.machine.find
+    monkeypatch.setattr(bed.machine, "find", lambda: {}["no such key"])
+    again(running)
+    # Looked up by the driver at its start.
+    running.driver._find = bed.machine.find
+    told = eventually(lambda: running.events("warning"))
+    assert "internal error: KeyError: 'no such key'" == told[0]["message"]
+    uid = bed.api.add_claim([SHARE])
+    assert "" == bed.kubelet.prepare(("claim", uid))[uid].error, "claims are served"
+    time.sleep(0.3)
+    assert 1 == len(running.events("warning"))
+    running.driver._find = find
+    driver = bed.inventory.driver
+    bed.machine.inventory = bed.inventory.replace(driver=driver.replace(nvrm_version="590.1.02"))
+    again(running)
+    eventually(lambda: len(bed.api.slices) == 8 and generations(bed) == {generation + 1})
+
+
+def test_slices_that_could_not_be_published_are_at_a_later_look(bed: Bed) -> None:
+    running = bed.start()
+    generation = published(bed)
+    bed.api.refuse["PUT", "resourceslices"] = 500
+    with bed.kernel_log.open("a") as log:
+        log.write(f"3,2,2,-;NVRM: Xid (PCI:{bed.gpus[2].bus_id[4:-2]}): 79, GPU has fallen off the bus.\n")
+    eventually(lambda: running.events("slices-failed"))
+    bed.api.refuse.clear()
+    eventually(lambda: _device(bed, "gpu-2").get("taints"), 5)
+    assert published(bed) > generation
+
+
+def test_the_kubelets_registration_is_in_a_file(bed: Bed) -> None:
+    """A pod's startup probe looks for it: only then the pod of the version before may go."""
+    mark = bed.cdi.parent / "registered"
+    bed.start(registered=str(mark))
+    assert not mark.exists()
+    bed.kubelet.register()
+    assert mark.exists()
+
+
+def test_a_process_that_ends_answers_until_the_kubelet_has_forgotten_it(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubelet, "_FORGET_S", 1.5)
+    old = bed.start(instance="old")
+    uid = bed.api.add_claim([SHARE])
+    endpoint = bed.kubelet.register().endpoint
+    ending = threading.Thread(target=bed.stop, args=(old,))
+    ending.start()
+    eventually(lambda: not bed.kubelet.registrations())
+    assert "" == bed.kubelet.prepare(("claim", uid), endpoint=endpoint)[uid].error
+    ending.join()
 
 
 def test_two_processes_serve_while_the_driver_is_upgraded(bed: Bed) -> None:
