@@ -23,6 +23,7 @@ THEIRS = {
     "hook ran past specified timeout",
     "no such file or directory",
     "timeout expired for",
+    "unknown or invalid runtime name",
     "unresolvable CDI devices nvc.dev/claim=...",
     "unresolvable CDI devices nvidia.com/gpu=...",
 }

@@ -17,7 +17,7 @@ from nvc.cdi.spec import CdiEdits, CdiSpec
 from tests.nvc.cdi.conftest import PLACE, Machine
 
 TABLES = Path(__file__).with_name("toolkit")
-#: Their value -> ours, by a row of quirks.md that has these words.
+#: Their value -> ours, by a row of toolkit-differences.md that has these words.
 MEANT = {"mount /run/": ("mount /var/run/", "links of these paths")}
 
 
