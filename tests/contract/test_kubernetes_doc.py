@@ -107,7 +107,7 @@ def test_the_checks_of_an_area(area: str) -> None:
 
 
 def test_the_table_of_versions() -> None:
-    text = (ROOT / "docs/user/kubernetes/README.md").read_text()
+    text = (ROOT / "docs/reference/kube-checks.md").read_text()
     for one in FEATURES:
         assert f"| {one.what} | `{one.gate}` | 1.{one.since} | 1.{one.on} |" in text
 
