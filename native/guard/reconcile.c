@@ -362,10 +362,8 @@ void reconcile_unconfirmed (struct tenant *tenant)
 
 void reconcile_freed (struct tenant *tenant)
 {
-    if (!unconfirmed_is_reported (tenant))
-        return;
-    query_all (tenant);
-    (void) sum_usage (tenant);
+    if (unconfirmed_is_reported (tenant))
+        reconcile_unconfirmed (tenant);
 }
 
 /* A number from before a FREE is too high, and what is won next would be hidden by the difference. */

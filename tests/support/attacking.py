@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from tests.support.simgpu import SimGpu, with_gpu
@@ -42,10 +44,18 @@ class Attack:
         return self.said(self.main, key)
 
     def go(self) -> None:
+        """Let it go on. It may have been ended."""
         assert self.main
         assert self.main.stdin
-        self.main.stdin.write("\n")
-        self.main.stdin.flush()
+        with suppress(BrokenPipeError):
+            os.write(self.main.stdin.fileno(), b"\n")
+
+    def is_within(self) -> bool:
+        """Whether the program goes on once the driver counts no more than the quota. Otherwise it was ended."""
+        assert self.main
+        main = self.main
+        until(lambda: main.poll() is not None or self.tenants.of(1).driver_usage <= LIMIT, "the quota is kept")
+        return main.poll() is None
 
     def memory(self) -> int:
         return self.tenants.of(1).memory
