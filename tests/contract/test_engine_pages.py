@@ -21,7 +21,7 @@ def test_the_tests_are_there_and_read_the_pages() -> None:
         text = (TESTS / file).read_text()
         assert f"def {name}(" in text, test
         assert "pages." in text or f"{page}.md" in text, test
-    slurm = (TESTS / "test_slurm.py").read_text()
+    slurm = (TESTS.parent / "support/slurm.py").read_text()
     for mark, block in pages.blocks("slurm"):
         titles = [title for title in ("slurm.conf", "gres.conf", "oci.conf") if pages.after("slurm", title) == block]
         assert block.startswith("ln ") or (titles and f'"{titles[0]}"' in slurm.replace("'", '"')), (mark, block)

@@ -44,13 +44,15 @@ Show = Callable[[str, str], None]
 class Incus:
     """incusd in the userland, with all it keeps below ``place``.
 
-    commands: what its /usr/local/bin is. cgroups: what its cgroup tree is; None: this machine's.
+    commands: what its /usr/local/bin is. etc: where the node's config.toml is. cgroups: what its cgroup tree is; None:
+    this machine's.
     """
 
     bed: Bed
     root: Path
     place: Path
     commands: Path
+    etc: Path
     cgroups: cgroupview.CgroupView | None = None
     containers: list[str] = field(default_factory=list, init=False)
     daemon: daemons.Daemon = field(init=False)
@@ -86,7 +88,12 @@ class Incus:
 
     def look(self, name: str, *, nodes: Sequence[str] = ()) -> sight.Sight:
         """What a program in the container sees."""
-        return sight.read(self.done("exec", name, "--", *sight.arguments(nodes=nodes, libraries=LIBRARIES)).out)
+        return sight.read(self.output(name, *sight.arguments(nodes=nodes, libraries=LIBRARIES)))
+
+    def output(self, name: str, *command: str) -> str:
+        """What a command in the container prints, by a file: ``incus exec`` loses output on a loaded machine."""
+        self.done("exec", name, "--", "sh", "-c", 'exec "$@" >/output', "sh", *command)
+        return (self._directory / "storage-pools/default/containers" / name / "rootfs/output").read_text()
 
     def log(self, name: str) -> str:
         """LXC's log of a container."""
@@ -151,12 +158,14 @@ def root(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture(scope="module")
 def incus(bed: Bed, root: Path) -> Iterator[Incus]:
     commands = bed.directory("bin")
-    launchers.with_options(commands, "nvidia-container-cli", bed.commands.cli, f"--sim={bed.machine(MACHINE)}")
+    etc = bed.directory("etc")
+    command = (f"XDG_CONFIG_HOME={etc}", bed.commands.cli, f"--sim={bed.machine(MACHINE)}")
+    launchers.with_options(commands, "nvidia-container-cli", "/usr/bin/env", *command)
     (commands / "grep").write_text(GREP)
     (commands / "grep").chmod(0o755)
     # LXC 7 has no support of hybrid trees.
     newer = not userland.version(root, "incus-base").startswith("6.")
-    engine = Incus(bed, root, bed.directory("incus"), commands, cgroupview.named("v2") if newer else None)
+    engine = Incus(bed, root, bed.directory("incus"), commands, etc, cgroupview.named("v2") if newer else None)
     try:
         engine.start()
         yield engine
@@ -193,12 +202,12 @@ def test_the_settings_of_the_page(incus: Incus, show: Show) -> None:
     mounted = {point: options for point, options in seen.mounts.items() if wanted.fullmatch(point)}
     assert len(mounted) == 2
     assert all({"ro", "nosuid", "nodev"} <= options for options in mounted.values())
-    cache = incus.done("exec", name, "--", "ldconfig", "-p").out
+    cache = incus.output(name, "ldconfig", "-p")
     assert all(f"{library} (" in cache for library in LIBRARIES)
-    listed = incus.done("exec", name, "--", "nvidia-smi", "-L")
-    assert listed.out.count("GPU-") == 1
+    listed = incus.output(name, "nvidia-smi", "-L")
+    assert listed.count("GPU-") == 1
     show(f"incus config set NAME {shlex.join(settings())}", started.text)
-    show("incus exec NAME -- nvidia-smi -L", listed.out)
+    show("incus exec NAME -- nvidia-smi -L", listed)
 
 
 def test_a_second_start(incus: Incus) -> None:
@@ -238,3 +247,23 @@ def test_a_requirement_that_does_not_hold(incus: Incus, show: Show) -> None:
     assert leftovers.until(lambda: incus.call(*easier).code == 0, seconds=20)
     incus.done("start", name)
     assert all(incus.look(name).libraries.values())
+
+
+@pytest.mark.parametrize("guard", ["auto", "require"])
+def test_a_node_with_a_share_for_all_does_not_keep_incus_from_gpus(incus: Incus, guard: str) -> None:
+    """Its script is asked for the driver without a GPU, and the device is Incus's: the page says so."""
+    assert "**Incus gives GPUs past these rules.**" in PAGE
+    rules = incus.etc / "nvc/config.toml"
+    rules.parent.mkdir(exist_ok=True)
+    rules.write_text(f'[share]\ndefault = "mem=4Gi"\nguard = "{guard}"\n')
+    name = incus.new(f"raw.lxc={UNCONFINED}", *settings())
+    source = ("unix-char", f"source={NODES}/nvidia2", "path=/dev/nvidia2", "mode=0666")
+    incus.done("config", "device", "add", name, "gpu", *source)
+    try:
+        incus.done("start", name)
+    finally:
+        rules.unlink()
+
+    seen = incus.look(name, nodes=("/dev/nvidia2",))
+    assert all(seen.libraries.values())
+    assert seen.nodes == {"/dev/nvidia2": "ENXIO"}

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.support import bundle, leftovers, pages, sight, userland
+from tests.support import bundle, leftovers, sight, userland
 from tests.support.bed import Bed
 from tests.support.bundle import Container
-from tests.support.launchers import CHECKOUT
 from tests.support.runtimes import Result
-from tests.support.slurm import Slurm
+from tests.support.slurm import Slurm, of_page
 
 pytestmark = pytest.mark.engines
 
@@ -30,32 +28,8 @@ def suite(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def slurm(bed: Bed, suite: str) -> Iterator[Slurm]:
     """The cluster of the page; both nodes have the GPUs of one simulated machine, which the runtime is told."""
-    place, machine = bed.directory("slurm"), bed.machine("h100x8")
-    etc = place / "etc"
-    etc.mkdir()
-    sources = CHECKOUT / "packaging/slurm"
-    for name in ("nvc-slurm-prolog", "nvc-slurm-run"):
-        text = (sources / name).read_text().replace("/run/nvc-slurm", f"{place}/notes")
-        (etc / name).write_text(text)
-        (etc / name).chmod(0o755)
-    (link,) = [text for _, text in pages.blocks("slurm") if text.startswith("ln ")]
-    bed.call("/bin/sh", "-euc", link.replace("/etc/slurm", str(etc)), check=True)
-
-    def moved(text: str) -> str:
-        text = text.replace("/etc/slurm", str(etc)).replace("/run/nvc-slurm-%u", f"{place}/state-%u")
-        text = text.replace("/var/spool/slurm/containers", f"{place}/containers")
-        return text.replace(" nvc-runtime ", f" env NVC_SIM={machine} {bed.commands.runtime} ")
-
-    wrap: list[str] = []
-    if suite != "here":
-        # Slurm looks for its own host's name.
-        hosts = place / "hosts"
-        hosts.write_text(f"127.0.0.1 localhost {socket.gethostname()}\n")
-        cover = '[ -e /etc/hosts ] || touch /etc/hosts; mount --bind "$1" /etc/hosts; shift; exec "$@"'
-        wrap = userland.wrap(userland.place(suite), ["sh", "-euc", cover, "hosts", str(hosts)])
-    gres = f"NodeName=n[1-2] {pages.after('slurm', 'gres.conf').replace('/dev/', f'{machine}/dev/')}"
-    cluster = Slurm(bed.token, place, 8, gres, moved(pages.after("slurm", "oci.conf")), {}, wrap)
-    cluster.prepare(extra=moved(pages.after("slurm", "slurm.conf")))
+    machine, root = bed.machine("h100x8"), None if suite == "here" else userland.place(suite)
+    cluster = of_page(bed.token, bed.directory("slurm"), machine, bed.commands.runtime, {"NVC_SIM": str(machine)}, root)
     try:
         cluster.start()
         yield cluster

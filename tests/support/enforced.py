@@ -1,4 +1,4 @@
-"""Containers that Docker, Podman, containerd and CRI-O start on a node with an agent: rows of enforcement.csv.
+"""Containers that Docker, Podman, containerd, CRI-O and Slurm start on a node with an agent: rows of enforcement.csv.
 
 A row says what the node and the container ask for, and which enforcer the container has then, or why it does not start.
 """
@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tests.support import cri, launchers, userland
+from tests.support import bundle, cri, launchers, slurm, userland
 from tests.support.agentbed import RunningAgent
 from tests.support.bed import Bed
+from tests.support.bundle import Container
 from tests.support.cgroupview import named
 from tests.support.containerd import Containerd
 from tests.support.crio import Crio
@@ -76,6 +77,7 @@ class Node:
     token: str
     started: dict[str, Docker | Containerd | Crio] = field(default_factory=dict)
     clients: dict[str, cri.Client] = field(default_factory=dict)
+    cluster: slurm.Slurm | None = None
 
     @property
     def own(self) -> Bed:
@@ -170,6 +172,15 @@ class Node:
         assert isinstance(engine, Crio)
         return self.clients.get(name) or self.clients.setdefault(name, engine.client())
 
+    def slurm(self) -> slurm.Slurm:
+        if self.cluster is None:
+            root = userland.place(self.suite) if self.suite else None
+            # Slurm wants character devices, and those of a served machine are files.
+            place, machine, runtime = self.own.directory("slurm"), self.own.machine("h200"), self.own.commands.runtime
+            self.cluster = slurm.of_page(self.token, place, machine, runtime, self.environment, root, shares=True)
+            self.cluster.start()
+        return self.cluster
+
     def program(self, directory: Path, name: str, target: str, *options: str) -> Path:
         """One of ours for an engine that passes no variable on."""
         where = [f"{name}={value}" for name, value in self.environment.items()]
@@ -191,6 +202,8 @@ class Node:
             client.close()
         for engine in self.started.values():
             engine.stop()
+        if self.cluster is not None:
+            self.cluster.stop()
 
 
 def by_docker(node: Node, row: Row, command: Sequence[str]) -> Result:
@@ -233,6 +246,16 @@ def _as_kubelet(node: Node, client: cri.Client, row: Row, command: Sequence[str]
         )
     except cri.CriError as error:
         return Result(1, "", str(error), 0.0)
+
+
+def by_slurm(node: Node, row: Row, command: Sequence[str]) -> Result:
+    """A job with one GPU; Slurm 22.05 wants the bundle's root in the bundle, and srun hands its variables on."""
+    container = bundle.write(node.own.directory("bundle"), Container(Path("rootfs"), ["/bin/sh"], [ALL]))
+    shutil.copytree(node.tree, container / "rootfs", symlinks=True)
+    env = dict(one.split("=", 1) for one in row.env)
+    # Newer ones look a command up where srun runs.
+    inside = ["/bin/sh", "-c", 'exec "$@"', "sh", *command]
+    return node.slurm().call("srun", "--quiet", "--gres=gpu:1", f"--container={container}", *inside, env=env)
 
 
 def specification(node: Node, row: Row) -> Path:
@@ -304,4 +327,5 @@ ENGINES: Mapping[str, Callable[[Node, Row, Sequence[str]], Result]] = {
     "containerd": by_containerd,
     "cri": by_cri,
     "crio": by_crio,
+    "slurm": by_slurm,
 }

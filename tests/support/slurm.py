@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.support import daemons, leftovers
+from tests.support import daemons, leftovers, pages, userland
+from tests.support.launchers import CHECKOUT
 from tests.support.runtimes import Result, execute
 
 NODES = ("n1", "n2")
@@ -116,6 +118,50 @@ class Slurm:
     def _env(self) -> dict[str, str]:
         path = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin:/bin"
         return {"PATH": path, "SLURM_CONF": f"{self.place}/slurm.conf", leftovers.VARIABLE: self.token}
+
+
+def of_page(
+    token: str,
+    place: Path,
+    machine: Path,
+    runtime: str,
+    env: Mapping[str, str],
+    root: Path | None,
+    *,
+    shares: bool = False,
+) -> Slurm:
+    """The cluster of docs/user/engines/slurm.md, not started; all GPUs of the machine are each node's.
+
+    env: what the runtime is started with. root, shares: of a userland, as for ``userland.wrap``.
+    """
+    etc = place / "etc"
+    etc.mkdir()
+    for name in ("nvc-slurm-prolog", "nvc-slurm-run"):
+        text = (CHECKOUT / "packaging/slurm" / name).read_text().replace("/run/nvc-slurm", f"{place}/notes")
+        (etc / name).write_text(text)
+        (etc / name).chmod(0o755)
+    (link,) = [text for _, text in pages.blocks("slurm") if text.startswith("ln ")]
+    subprocess.run(["/bin/sh", "-euc", link.replace("/etc/slurm", str(etc))], check=True)
+    given = " ".join(f"{name}={value}" for name, value in env.items())
+
+    def moved(text: str) -> str:
+        text = text.replace("/etc/slurm", str(etc)).replace("/run/nvc-slurm-%u", f"{place}/state-%u")
+        text = text.replace("/var/spool/slurm/containers", f"{place}/containers")
+        return text.replace(" nvc-runtime ", f" env {given} {runtime} ")
+
+    wrap: list[str] = []
+    if root is not None:
+        # Slurm looks for its own host's name.
+        hosts = place / "hosts"
+        hosts.write_text(f"127.0.0.1 localhost {socket.gethostname()}\n")
+        cover = '[ -e /etc/hosts ] || touch /etc/hosts; mount --bind "$1" /etc/hosts; shift; exec "$@"'
+        wrap = userland.wrap(root, ["sh", "-euc", cover, "hosts", str(hosts)], shares=shares)
+    gpus = len(list((machine / "dev").glob("nvidia[0-9]*")))
+    gres = f"NodeName=n[1-2] {pages.after('slurm', 'gres.conf').replace('/dev/', f'{machine}/dev/')}"
+    gres = gres.replace("[0-7]", f"[0-{gpus - 1}]" if gpus > 1 else "0")
+    cluster = Slurm(token, place, gpus, gres, moved(pages.after("slurm", "oci.conf")), {}, wrap)
+    cluster.prepare(extra=moved(pages.after("slurm", "slurm.conf")))
+    return cluster
 
 
 def _free_ports(number: int) -> list[int]:
