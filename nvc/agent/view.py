@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from nvc.base.record import Record
 from nvc.guard import service
+from nvc.share.entry import shown_name
 from nvc.share.model import CAP_WHOLE, DEFAULT_WEIGHT
-from nvc.share.view import shown_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import stat
 
 from nvc.base import toml_subset
 from nvc.base.errors import InputError, reason
+from nvc.base.nearest import nearest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -285,15 +286,13 @@ def has_nul(value: Any) -> bool:
 
 def _mistake(dotted: str, value: Any, place: str) -> InputError:
     """The error for a name that no row has, with what was probably meant."""
-    from difflib import get_close_matches
-
     section, _, key = dotted.rpartition(".")
     word = key.lower().replace("_", "-")
     homes = [f"[{name}]" for name, keys in _SECTIONS.items() if name and word in keys]
     own = {name: f"{section}.{name}".lstrip(".") for name in _SECTIONS[section]}
     if isinstance(value, dict):
         beside = {name: f"[{name}]" for name in _SECTIONS if name and name.rpartition(".")[0] == section}
-        near = get_close_matches(dotted.lower(), beside, 1)
+        near = nearest(dotted.lower(), beside)
         what = f"{place}section [{dotted}] is unknown"
         if homes and not near:
             return InputError(what, hint=f"{key} is a key, of section {' or '.join(homes)}")
@@ -304,5 +303,5 @@ def _mistake(dotted: str, value: Any, place: str) -> InputError:
             return InputError(what, hint=f"it belongs to section {' or '.join(homes)}")
         if not section:
             own |= {name: f"{home}.{name}" for home in OURS for name in OURS[home]}
-        near = get_close_matches(word, own, 1)
-    return InputError(what, hint=f"did you mean {own[near[0]]}?" if near else f"there are {', '.join(own.values())}")
+        near = nearest(word, own)
+    return InputError(what, hint=f"did you mean {own[near]}?" if near else f"there are {', '.join(own.values())}")

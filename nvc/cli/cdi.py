@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -11,11 +10,15 @@ from typing import TYPE_CHECKING
 import click
 
 from nvc.base.errors import InputError
+from nvc.base.nearest import did_you_mean
 from nvc.cdi import files, text
 from nvc.cdi.gated import CLASSES
 from nvc.cdi.generate import DEFAULT_CLASS, HOOKS, MODES, PLATFORMS, STRATEGIES, GenerateOptions
+from nvc.cli import cdi_files
 from nvc.cli.cdi_hook import HOOK_PROGRAM
+from nvc.cli.groups import CHANGES
 from nvc.cli.settings import Settings
+from nvc.engines.files import Files
 from nvc.model import DriverOptions
 
 if TYPE_CHECKING:
@@ -28,13 +31,6 @@ if TYPE_CHECKING:
 
 _WHOLE_DRIVER = DriverOptions()
 _DEFAULT_HOOK = f"/usr/local/bin/{HOOK_PROGRAM}"
-_spec_dirs = click.option(
-    "--spec-dir",
-    "directories",
-    multiple=True,
-    metavar="DIR",
-    help=f"Look here. May be repeated; a later one goes first. Default: {', '.join(files.DIRECTORIES)}.",
-)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -52,10 +48,15 @@ def cdi() -> None:
     """
 
 
+cdi.add_command(cdi_files.list_devices)
+cdi.add_command(cdi_files.validate)
+
+
 @cdi.command()
 @click.option(
     "--output", "-o", default="-", metavar="FILE", help="Write to FILE in one step. Default: standard output."
 )
+@click.option("--check", is_flag=True, help="Write nothing; exit code 2: FILE of --output would change.")
 @click.option("--format", "form", type=click.Choice(text.FORMATS), help="Default: by the ending of FILE, else yaml.")
 @click.option(
     "--device-name-strategy",
@@ -137,6 +138,7 @@ def cdi() -> None:
 def generate(
     settings: Settings | None,
     output: str,
+    check: bool,
     form: str | None,
     strategies: tuple[str, ...],
     vendor: str,
@@ -155,7 +157,7 @@ def generate(
     dev_root: str,
     libraries: tuple[str, ...],
     configs: tuple[str, ...],
-) -> None:
+) -> int:
     """Make the spec of this machine's GPUs.
 
     Names are the GPU's index, its UUID, and `all`; a GPU that is divided by MIG appears as its MIG devices only. The
@@ -173,6 +175,8 @@ def generate(
     """
     from nvc.request.capabilities import DriverCapabilities
 
+    if check and output == "-":
+        raise InputError("--check compares with a file", hint="--output FILE names it")
     form = _form(output, form)
     settings = searched(settings or Settings(), dev_root, libraries, configs)
     _check_one_spec(share, share_fixed)
@@ -190,63 +194,10 @@ def generate(
         additional_gids=not no_additional_gids,
     )
     spec = make(settings, mode, options, devices, DriverOptions(csv_all=every_list))
+    if check:
+        return _would_change(output, text.write(spec, form))
     _deliver(spec, output, form)
-
-
-@cdi.command("list")
-@_spec_dirs
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with the warnings.")
-def list_devices(directories: tuple[str, ...], as_json: bool) -> None:
-    """Name every device that an engine can find, one line each.
-
-    Engines ignore a file with a mistake as a whole, and a device that two files of one directory have. Most say
-    nothing; this says it.
-    """
-    found = files.listing(files.find(directories or files.DIRECTORIES))
-    if as_json:
-        click.echo(json.dumps({"devices": found.names, "warnings": found.warnings}, indent=2))
-        return
-    for warning in found.warnings:
-        click.echo(f"warning: {warning}", err=True)
-    for name in found.names:
-        click.echo(name)
-    if not found.names:
-        looked = ", ".join(directories or files.DIRECTORIES)
-        click.echo(f"no CDI device in {looked}; make some: nvc-py cdi generate -o /var/run/cdi/nvidia.yaml", err=True)
-
-
-@cdi.command()
-@click.argument("paths", nargs=-1, metavar="[FILE]...")
-@_spec_dirs
-@click.option("--paths", "with_paths", is_flag=True, help="Check also that the host's files that a spec names exist.")
-def validate(paths: tuple[str, ...], directories: tuple[str, ...], with_paths: bool) -> int:
-    """Check spec files: those named, or all that engines read.
-
-    Prints FILE: FIELD: REASON for everything that makes engines ignore the file, and with --paths for everything that
-    makes them fail containers, as after an upgrade of the driver. The exit code is 1 if there was any.
-
-    \b
-        nvc-py cdi validate --paths
-        nvc-py cdi validate ./nvidia.yaml
-    """
-    from nvc.cdi.validate import advice, missing
-
-    if paths and directories:
-        raise InputError("FILE and --spec-dir exclude each other")
-    checked = tuple(files.load(path) for path in paths) if paths else files.find(directories or files.DIRECTORIES)
-    bad = 0
-    for file in checked:
-        lost = tuple(missing(file.spec)) if with_paths and file.spec is not None else ()
-        for problem in (*file.problems, *lost):
-            click.echo(f"{file.path}: {problem}")
-        if file.spec is not None:
-            for problem in advice(file.spec):
-                click.echo(f"warning: {file.path}: {problem}", err=True)
-        if lost:
-            click.echo(f"hint: make it anew: nvc-py cdi generate --output {file.path}", err=True)
-        bad += bool(file.problems or lost)
-    click.echo(f"{len(checked)} files, {bad} with mistakes", err=True)
-    return 1 if bad else 0
+    return 0
 
 
 def make(
@@ -348,7 +299,9 @@ def _share(words: str | None) -> str | None:
 
 def _check_mode(mode: str) -> None:
     if mode not in MODES and mode not in CLASSES:
-        raise InputError(f"unknown mode {mode!r}", hint=f"--mode takes {', '.join((*MODES, *CLASSES))}")
+        known = (*MODES, *CLASSES)
+        hint = did_you_mean(mode, known, otherwise=f"--mode takes {', '.join(known)}")
+        raise InputError(f"unknown mode {mode!r}", hint=hint)
 
 
 def _check_platform(mode: str, platform: str) -> None:
@@ -388,6 +341,15 @@ def _absolute(option: str, path: str) -> str:
             f"{option} {path!r} is not an absolute path", hint="engines start hooks from other directories"
         )
     return path
+
+
+def _would_change(output: str, content: str) -> int:
+    """The exit code of --check."""
+    before = Files().read(output)
+    differs = before != content
+    click.echo(f"{output}: {'would change' if before is not None else 'would be made'}" if differs
+               else f"{output}: nothing to change")  # fmt: skip
+    return CHANGES if differs else 0
 
 
 def _deliver(spec: CdiSpec, output: str, form: str) -> None:

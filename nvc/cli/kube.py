@@ -5,6 +5,7 @@ Modules of ``nvc.kube`` that need grpc or the Kubernetes client are imported by 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -316,7 +317,8 @@ def driver(
 
 @kube.command()
 @click.option("--kubeconfig", default="", metavar="FILE", help="How to reach the API server.  [default: as a pod]")
-def claims(kubeconfig: str) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def claims(kubeconfig: str, as_json: bool) -> int:
     """List claims of this driver that pods have; exit code 1 while there are any.
 
     The chart asks it before the driver is removed: nothing would unprepare these claims. `helm uninstall --no-hooks`
@@ -327,7 +329,9 @@ def claims(kubeconfig: str) -> int:
         from nvc.kube.in_use import users
 
         found = users(Cluster(kubeconfig).claims())
-    for line in found:
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    for line in found if not as_json else ():
         click.echo(line)
     return 1 if found else 0
 

@@ -12,8 +12,9 @@ import sys
 from nvc import __version__
 from nvc.base.errors import NvcError
 from nvc.base.log import Log, debug_file, open_log
+from nvc.base.nearest import did_you_mean
 from nvc.cli import options, settings, text
-from nvc.cli.compat.getopt import ArgumentError, Parsed, parse
+from nvc.cli.compat.getopt import REFERENCE, ArgumentError, Parsed, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from nvc.cli.settings import Library, Settings
 
-REFERENCE_PROGRAM = "nvidia-container-cli"
+REFERENCE_PROGRAM = REFERENCE
 OUR_PROGRAM = "nvc-py"
 
 
@@ -40,11 +41,10 @@ def main(arguments: Sequence[str], program: str, library: Library | None = None)
         _guard_standard_descriptors()
         return invocation.run(arguments)
     except ArgumentError as error:
-        command = error.program.removeprefix(program).strip()
-        return invocation.fail(f"{error.program}: {error}", options.usage(program, command), 1)
+        usage = error.usage or options.usage(program, error.program.removeprefix(program).strip())
+        return invocation.fail(f"{error.program}: {error}", invocation.hint(error) + usage, 1)
     except NvcError as error:
-        hint = f"{program}: hint: {error.hint}\n" if error.hint else ""
-        return invocation.fail(f"{program}: {error}", hint, error.exit_code)
+        return invocation.fail(f"{program}: {error}", invocation.hint(error), error.exit_code)
     except BrokenPipeError:
         return 1  # the reader of the output has closed it: nothing to report, and nowhere to report it
     except ModuleNotFoundError as error:
@@ -78,11 +78,18 @@ class _Invocation:
             raise ArgumentError(self.program, f"a command is missing: one of {', '.join(options.SUMMARIES)}")
         command, rest = parsed.rest[0], parsed.rest[1:]
         if command in options.GROUPS:
-            return self.group(command, rest, settings.read(parsed))
+            return self.group(command, rest, self.settings(parsed))
         if command not in options.COMMANDS:
             known = ", ".join(options.SUMMARIES)
-            raise ArgumentError(self.program, f"unknown command '{command}'; there are {known}")
+            hint = did_you_mean(command, options.SUMMARIES)
+            raise ArgumentError(self.program, f"unknown command '{command}'; there are {known}", hint=hint)
         return self.command(command, rest, parsed)
+
+    def settings(self, parsed: Parsed) -> Settings:
+        """NVC_SIM counts for nvc-py alone: LXC and enroot start nvidia-container-cli with variables that a container's
+        owner chose, and a simulated machine says which files of the host the container gets.
+        """
+        return settings.read(parsed, {} if self.program == REFERENCE_PROGRAM else os.environ)
 
     def command(self, command: str, rest: list[str], parsed: Parsed) -> int:
         rows, operands = options.COMMANDS[command]
@@ -94,20 +101,24 @@ class _Invocation:
             raise ArgumentError(name, "Too many arguments")
         if len(chosen.operands) < len(operands):
             raise ArgumentError(name, f"missing argument {operands[len(chosen.operands)]}")
-        general = settings.read(parsed)
+        parsed.events += [event for event in chosen.events if event[0].long == "sim"]
+        general = self.settings(parsed)
         if command == "configure":
             from nvc.cli.compat import configure
 
+            if general.json:
+                raise ArgumentError(name, "it prints no JSON", hint=f"{name} --dry-run=json prints what it would do")
             request = configure.read(chosen)
             return configure.run(request, *self.begin(general), self.log)
         if command == "list":
             from nvc.cli.compat import list
 
             listing = list.read(chosen, rest)
+            listing = listing.replace(json=listing.json or general.json)
             return list.run(listing, *self.begin(general), self.log)
         from nvc.cli.compat import info
 
-        form = info.read(chosen)
+        form = info.read(chosen, as_json=general.json)
         return info.run(form, *self.begin(general), self.log)
 
     def begin(self, general: Settings) -> tuple[Settings, Library]:
@@ -145,6 +156,10 @@ class _Invocation:
         from nvc.cli import groups
 
         return groups.run(command, rest, self.program, general)
+
+    def hint(self, error: NvcError) -> str:
+        """The line that says what to do, or none."""
+        return f"{self.program}: hint: {error.hint}\n" if error.hint else ""
 
     def fail(self, line: str, after: str, code: int) -> int:
         """Print one line (control characters made visible: it may quote the user) and what follows; the code."""

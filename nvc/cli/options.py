@@ -8,9 +8,13 @@ from nvc.request.capabilities import MEANINGS
 
 SHELLS = ("bash", "zsh", "fish")
 
+#: Also after the command.
+_SIM = Option("sim", "", "DIR", "Use the simulated machine in DIR (made by `nvc-py sim create`).", extra=True)
+_JSON = Option("json", "", "", "Print JSON.", extra=True)
+
 #: On every level.
 COMMON = (
-    Option("help", "?", "", "Show this help and exit."),
+    Option("help", "?", "", "Show this help and exit; in nvc-py also -h."),
     Option("usage", "", "", "Show a short usage message and exit."),
     Option("version", "V", "", "Show the version and exit."),
 )
@@ -35,7 +39,8 @@ GLOBAL = (
         "With --load-kmods, do not make the nodes of the requested IMEX channels.",
         "library_options",
     ),
-    Option("sim", "", "DIR", "Use the simulated machine in DIR (made by `nvc-py sim create`).", extra=True),
+    _SIM,
+    _JSON,
     Option("timeout", "", "SECONDS", "Give the helper processes at most this long for an answer.", extra=True),
     Option("no-cache", "", "", "Ask the driver again instead of using the inventory in /run/nvc.", extra=True),
     Option("completion", "", "SHELL", "Print the completion script for a shell and exit.", choices=SHELLS, extra=True),
@@ -51,7 +56,8 @@ _IMEX = Option("imex-channel", "", "CHANNEL[,CHANNEL...]", "IMEX channels, by nu
 
 INFO = (
     Option("csv", "", "", "Print comma-separated values."),
-    Option("json", "", "", "Print JSON.", extra=True),
+    _JSON,
+    _SIM,
     *COMMON,
 )
 
@@ -66,7 +72,8 @@ LIST = (
     Option("mig-monitor", "", "ID", "List what monitoring MIG on the selected GPUs needs.", choices=("all",)),
     _IMEX,
     *_DRIVER_WORDS,
-    Option("json", "", "", "Print JSON.", extra=True),
+    _JSON,
+    _SIM,
     *COMMON,
 )
 
@@ -127,6 +134,7 @@ CONFIGURE = (
         choices=("text", "json"),
         extra=True,
     ),
+    _SIM,
     *COMMON,
 )
 
@@ -139,11 +147,15 @@ COMMANDS: dict[str, tuple[tuple[Option, ...], tuple[str, ...]]] = {
 
 #: Commands of their own, as click groups: module and attribute, imported when called.
 GROUPS: dict[str, tuple[str, str]] = {
+    "help": ("nvc.cli.about", "help_"),
+    "version": ("nvc.cli.about", "version"),
+    "completion": ("nvc.cli.about", "completion"),
     "cdi": ("nvc.cli.cdi", "cdi"),
     "cdi-hook": ("nvc.cli.cdi_hook", "cdi_hook"),
     "runtime": ("nvc.cli.runtime", "runtime"),
     "doctor": ("nvc.cli.doctor", "doctor"),
     "share": ("nvc.cli.share.commands", "share"),
+    "config": ("nvc.cli.config", "config"),
     "sim": ("nvc.cli.sim", "sim"),
     "top": ("nvc.cli.top.command", "top"),
     "agent": ("nvc.cli.agent", "agent"),
@@ -156,11 +168,15 @@ SUMMARIES: dict[str, str] = {
     "info": "Show the driver's version and the GPUs.",
     "list": "List the files and devices that a container needs.",
     "configure": "Give a container its GPUs.",
+    "help": "Explain a command.",
+    "version": "Show the version.",
+    "completion": "Print a shell's completion script.",
     "cdi": "Make, list and check CDI specs.",
     "cdi-hook": "Do what a hook of a CDI spec does (engines call it).",
     "runtime": "Set container engines up to use this program.",
     "doctor": "Look at this host and say what is wrong.",
     "share": "Show and change what containers may use of GPUs.",
+    "config": "Show and check the configuration file.",
     "sim": "Make and show simulated machines.",
     "top": "Watch each GPU's usage by container.",
     "agent": "Guard and schedule containers that share GPUs.",

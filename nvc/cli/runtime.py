@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nvc.base.errors import UsageError
+from nvc.cli.groups import CHANGES
 from nvc.engines import removal
 from nvc.engines.config import HOOK, RUNTIME, EngineConfig
 from nvc.engines.files import Files, backup_path, carry_out, located
@@ -52,6 +54,8 @@ def runtime() -> None:
     help="With --remove: every entry that starts a program beside this one, by any name.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would change, and write nothing.")
+@click.option("--check", "check_only", is_flag=True, help="As --dry-run; exit code 2: something would change.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--full", is_flag=True, help="Show whole new files in place of the differences.")
 @click.option("--config", metavar="FILE", help="The engine's main file; given alone, the edits go there.")
 @click.option(
@@ -88,6 +92,8 @@ def configure(
     remove: bool,
     every: bool,
     dry_run: bool,
+    check_only: bool,
+    as_json: bool,
     full: bool,
     config: str | None,
     drop_in: str | None,
@@ -96,7 +102,7 @@ def configure(
     hook: str | None,
     hooks_dir: str | None,
     mode: str | None,
-) -> None:
+) -> int:
     """Make an engine use this program.
 
     Edits the engine's own file: all else in it stays, a backup is made before the first edit, a file with mistakes is
@@ -107,7 +113,9 @@ def configure(
         sudo nvc-py runtime configure --runtime=containerd --cdi
         sudo nvc-py runtime configure --runtime=podman
         nvc-py runtime configure --runtime=crio --dry-run
+        nvc-py runtime configure --runtime=docker --check || echo "differs"
     """
+    dry_run = dry_run or check_only
     row = ENGINES[engine]
     main, beside, directory = places(row, os.geteuid(), os.environ)
     main, beside = config or main, beside if drop_in is None and config is None else drop_in or ""
@@ -135,17 +143,21 @@ def configure(
         return removal.plan(row.plan, row.names, engine_config, files) if every else row.plan(engine_config, files)
 
     def show(edit: FileEdit) -> None:
-        click.echo(_shown(edit, full), nl=False)
+        if not as_json:
+            click.echo(_shown(edit, full), nl=False)
 
     plan = make() if dry_run else carry_out(make, files, show)
     for note in plan.notes:
         click.echo(f"note: {note}", err=True)
     for edit in plan.edits if dry_run else ():
         show(edit)
-    if not plan.edits:
+    if as_json:
+        click.echo(json.dumps(_as_data(plan, written=not dry_run), indent=2))
+    elif not plan.edits:
         click.echo(f"nothing to change: {' and '.join(dict.fromkeys(plan.looked_at))}")
-        return
-    _advise(plan, engine_config, dry_run)
+    if plan.edits:
+        _advise(plan, engine_config, dry_run)
+    return CHANGES if check_only and plan.edits else 0
 
 
 def absolute(path: str) -> str:
@@ -198,6 +210,15 @@ def check(engine: str, row: Engine, engine_config: EngineConfig) -> None:
         )
 
 
+def _as_data(plan: Plan, *, written: bool) -> dict[str, object]:
+    return {
+        "looked_at": list(dict.fromkeys(plan.looked_at)),
+        "edits": [{"path": edit.path, "before": edit.before, "after": edit.after} for edit in plan.edits],
+        "written": written and bool(plan.edits),
+        "reload": plan.reload if plan.edits else "",
+    }
+
+
 def _shown(edit: FileEdit, full: bool) -> str:
     if full:
         return f"# {edit.path}\n{edit.after}" if edit.after is not None else f"# {edit.path} is removed\n"
@@ -217,7 +238,7 @@ def difference(edit: FileEdit) -> str:
 def _advise(plan: Plan, engine_config: EngineConfig, dry_run: bool) -> None:
     """What was done and what to do now, on standard error: standard output is the difference."""
     if dry_run:
-        click.echo("nothing was written (--dry-run)", err=True)
+        click.echo("nothing was written", err=True)
         return
     for edit in plan.edits:
         kept = f"; as it was: {backup_path(edit.path)}" if edit.backup == "make" else ""

@@ -12,7 +12,7 @@ from nvc.request.userspec import parse_user
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any, Protocol
 
     from nvc.base.log import Log
@@ -32,12 +32,14 @@ if TYPE_CHECKING:
         def require_rights(self) -> Callable[[], None]: ...
 
 
+#: Stands in for --sim.
+SIMULATED = "NVC_SIM"
 #: Longest --timeout, in seconds. Above it a limit has no effect in practice.
 TIMEOUT_LIMIT = 24 * 3600.0
 
 
 class Settings(Record):
-    """The global options. Fields as in ``nvc.inject.api.Config``; library: options of ``nvc_init``."""
+    """The global options. Fields as in ``nvc.inject.api.Config``; library: of ``nvc_init``; json: print JSON."""
 
     debug: str = ""
     library: LibraryOptions = LibraryOptions()
@@ -47,6 +49,7 @@ class Settings(Record):
     root: str = "/"
     ldcache: str = "/etc/ld.so.cache"
     sim: str = ""
+    json: bool = False
     timeout: float = TIMEOUT_S
     cache: bool = True
     dev_root: str = ""
@@ -54,6 +57,14 @@ class Settings(Record):
     configs: tuple[str, ...] = ()
     lists: tuple[str, ...] = ()
     ignored_links: tuple[str, ...] = ()
+
+    def with_machine(self, directory: str) -> Settings:
+        """With a simulated machine. Raises InputError beside a driver root."""
+        usual = Settings()
+        for name in ("root", "ldcache"):
+            if getattr(self, name) != getattr(usual, name):
+                raise _exclude(name)
+        return self.replace(sim=directory)
 
     def open(self, library: Library, log: Log, imex: tuple[int, ...] = ()) -> api.Context:
         """A context of the library."""
@@ -80,8 +91,11 @@ class Settings(Record):
         return library.Context(config, self.library, log)
 
 
-def read(parsed: Parsed) -> Settings:
-    """Raises InputError for a value that cannot be read, InitializationError for options that are too long."""
+def read(parsed: Parsed, environment: Mapping[str, str]) -> Settings:
+    """environment: where NVC_SIM counts; --sim, --root and --ldcache go before it.
+
+    Raises InputError for a value that cannot be read, InitializationError for options that are too long.
+    """
     changes: dict[str, Any] = {}
     for name in ("debug", "root", "ldcache", "sim"):
         value = parsed.last(name)
@@ -96,15 +110,22 @@ def read(parsed: Parsed) -> Settings:
     timeout = parsed.last("timeout")
     if timeout is not None:
         changes["timeout"] = _seconds(timeout)
-    if "sim" in changes and ("root" in changes or "ldcache" in changes):
-        other = "root" if "root" in changes else "ldcache"
-        raise InputError(f"--sim and --{other} exclude each other", hint="a simulated machine brings its own driver")
+    if not changes.keys() & {"sim", "root", "ldcache"} and environment.get(SIMULATED):
+        changes["sim"] = environment[SIMULATED]
+    for other in ("root", "ldcache"):
+        if "sim" in changes and other in changes:
+            raise _exclude(other)
     return Settings(
         library=library_options(parsed.names("library_options")),
         no_pivot=parsed.has("no_pivot"),
         cache=not parsed.has("no_cache"),
+        json=parsed.has("json"),
         **changes,
     )
+
+
+def _exclude(other: str) -> InputError:
+    return InputError(f"--sim and --{other} exclude each other", hint="a simulated machine brings its own driver")
 
 
 def _seconds(text: str) -> float:

@@ -30,15 +30,18 @@ def _config(probe: Probe) -> tuple[Place | None, dict[str, Any]]:
 
 
 def _decode(place: Place) -> None:
-    """Read the file as all its readers do, with every value. Raises InputError as they do."""
+    if place.status() is None:
+        raise InputError(f"{place}: dangling symbolic link", hint="hook, runtime and agent refuse it")
+    decode(place.data(), str(place))
+
+
+def decode(data: bytes, name: str) -> None:
+    """Read the text of a file as all its readers do, with every value. Raises InputError as they do."""
     from nvc.agent import settings
     from nvc.base import config_file
     from nvc.request import hook_config
     from nvc.share import policy
 
-    if place.status() is None:
-        raise InputError(f"{place}: dangling symbolic link", hint="hook, runtime and agent refuse it")
-    data, name = place.data(), str(place)
     hook_config.decode(data, name)
     tables, _ = config_file.tables(data, name)
     policy.decode(tables.get(policy.SECTION, {}), name)

@@ -36,6 +36,7 @@ NEIGHBOURS, OBJECTS_TRIED = 8, 0x400
 COPIES_SECONDS = 2.0
 #: The slice of copy groups, which libcuda leaves as the driver made it; compute groups get 2048.
 COPY_SLICE = 1024
+_HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 _INVALID_CLIENT = (0x23, 0x1B, 0x1C)
 #: INVALID_OBJECT_HANDLE, OBJECT_NOT_FOUND (clientGetResourceRef): what another object answers is neither.
 _NO_OBJECT = (0x33, 0x57)
@@ -71,9 +72,13 @@ def of_container(word: str, shares: str = store.DIRECTORY, proc: str = "/proc") 
     import re  # takes long, and few ask
 
     wanted = re.compile(rf"(?<![0-9A-Za-z]){re.escape(word)}")
-    if len(word) < 12 or not word.isalnum():
-        with store.find(word, shares) as entry:
-            wanted = re.compile(rf"(?<![0-9A-Za-z]){re.escape(entry.name)}(?![0-9A-Za-z])")
+    if len(word) < 12 or not _HEXADECIMAL.issuperset(word):
+        try:
+            with store.find(word, shares) as entry:
+                wanted = re.compile(rf"(?<![0-9A-Za-z]){re.escape(entry.name)}(?![0-9A-Za-z])")
+        except InputError as error:
+            if isinstance(error, store.AmbiguousContainer) or len(word) < 12 or not word.isalnum():
+                raise
     found = []
     for name in os.listdir(proc):
         if not name.isdigit():

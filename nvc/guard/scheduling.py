@@ -12,6 +12,7 @@ A tenant with several groups (processes, contexts) has a slice for each, so its 
 from __future__ import annotations
 
 from nvc.base.errors import InputError
+from nvc.base.nearest import did_you_mean
 from nvc.base.record import Record
 from nvc.guard import service
 from nvc.guard.phases import Phase, lay, lay_together
@@ -91,10 +92,11 @@ class Schedule(Record):
 
 def parse_policy(text: str) -> str:
     """A policy by cGPU's number or by name. Raises InputError."""
-    word = POLICIES[int(text)] if text.isascii() and text.isdigit() and int(text) < len(POLICIES) else text
+    word = dict(zip("012345", POLICIES, strict=True)).get(text, text)
     if word not in POLICIES:
         named = ", ".join(f"{number} {name}" for number, name in enumerate(POLICIES))
-        raise InputError(f"scheduling policy: {text!r} is none", hint=f"policies: {named}")
+        hint = did_you_mean(text, POLICIES, otherwise=f"policies: {named}")
+        raise InputError(f"scheduling policy: {text[:40]!r} is none", hint=hint)
     return word
 
 

@@ -6,6 +6,7 @@ Not Linux capabilities (``nvc.linux.rights``). Pure.
 from __future__ import annotations
 
 from nvc.base.errors import InputError
+from nvc.base.nearest import did_you_mean
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +46,10 @@ class DriverCapabilities:
         chosen = frozenset(words)
         for word in chosen:
             if word not in MEANINGS:
-                raise InputError(f"unknown driver capability: {word}", hint=f"known are: {', '.join(WORDS)}")
+                raise InputError(
+                    f"unknown driver capability: {word}",
+                    hint=did_you_mean(word, WORDS, otherwise=f"known are: {', '.join(WORDS)}"),
+                )
         self._words = chosen
 
     @classmethod

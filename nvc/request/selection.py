@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nvc.base.errors import DeviceError, ImexError, MigConfigError, MigMonitorError
+from nvc.base.nearest import did_you_mean
 from nvc.model import MigSelection, Selection
 
 TYPE_CHECKING = False
@@ -92,7 +93,9 @@ def _find(inventory: Inventory, token: str) -> tuple[Gpu, MigDevice | None]:
         for mig in gpu.mig_devices:
             if mig.index == pair[1]:
                 return gpu, mig
-    raise DeviceError(f"{token}: unknown device", hint=_known(inventory))
+    names = [name for gpu in inventory.gpus for name in (gpu.uuid, gpu.bus_id, *(mig.uuid for mig in gpu.mig_devices))]
+    hint = did_you_mean(token, ("all", *names), otherwise=_known(inventory))
+    raise DeviceError(f"{token}: unknown device", hint=hint)
 
 
 def _known(inventory: Inventory) -> str:

@@ -51,13 +51,22 @@ def apply(
     force: bool,
     check: Callable[[Limits], None] = lambda after: None,
 ) -> tuple[Limits, list[int]]:
-    """Change the share of an entry whose lock is held; the limits after, and which of its GPUs changed.
+    """Change the share of an entry whose lock is held; the limits after, and which of its GPUs were meant.
 
     selector: a UUID or its beginning, "#POSITION" among the container's GPUs, an index of the machine's; "": all.
     check: raises ContainerError where the limits cannot be kept; nothing is written then.
     Raises InputError, ContainerError.
     """
-    now = limits(entry)
+    after, chosen = changed(limits(entry), policy, wanted, selector, inventory, force=force)
+    check(after)
+    write(entry, after)
+    return after, chosen
+
+
+def changed(
+    now: Limits, policy: Policy, wanted: GpuShare, selector: str, inventory: Inventory, *, force: bool
+) -> tuple[Limits, list[int]]:
+    """The limits ``now`` with the change that ``apply`` would make. Raises InputError."""
     if (wanted.cap or wanted.weight or wanted.priority or wanted.latency) and not abi.knows(now.driver):
         raise InputError(
             f"cap, weight and priority cannot be held: driver {now.driver} is not known",
@@ -65,16 +74,13 @@ def apply(
         )
     chosen = places(now.gpus, selector, inventory)
     gpus = inventory() if wanted.memory_part or (wanted.memory and policy.maximum.memory_part) else ()
-    changed = tuple(
+    shares = tuple(
         change(policy, next((one for one in gpus if one.uuid == gpu.uuid), None), gpu, wanted, force=force)
         if position in chosen
         else gpu
         for position, gpu in enumerate(now.gpus)
     )
-    after = now.replace(gpus=changed)
-    check(after)
-    write(entry, after)
-    return after, chosen
+    return now.replace(gpus=shares), chosen
 
 
 def pause(entry: store.Entry, *, paused: bool) -> Limits:

@@ -54,6 +54,11 @@ class StoredShare(Record):
     name: str = ""
 
 
+def shown_name(name: str) -> str:
+    """What an engine calls a container, for people. name: of StoredShare."""
+    return "/".join(part for part in name.split("/") if part)
+
+
 class Entry:
     """An entry whose directory is open: it stays what it is, whatever happens to its name."""
 

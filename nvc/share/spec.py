@@ -19,6 +19,7 @@ InputError that names its setting.
 from __future__ import annotations
 
 from nvc.base.errors import InputError
+from nvc.base.nearest import did_you_mean
 from nvc.request.selection import normalize_bus_id
 from nvc.share.model import (
     CAP_WHOLE,
@@ -271,7 +272,8 @@ def _part(text: str) -> tuple[str, GpuShare, str, bool]:
         key, equals, value = setting.strip(" ").partition("=")
         reader = _SETTINGS.get(key)
         if not equals or reader is None:
-            raise InputError(f"share: unknown setting {shown(setting)}", hint=_ALLOWED)
+            hint = did_you_mean(key, _SETTINGS, otherwise=_ALLOWED, shown="{}=")
+            raise InputError(f"share: unknown setting {shown(setting)}", hint=hint)
         if key in found:
             raise InputError(f"share: {key} is said twice", hint="say it once")
         found[key] = reader(value)
@@ -337,7 +339,8 @@ def _weight(value: str) -> int:
 
 def _priority(value: str) -> str:
     if value not in PRIORITIES:
-        raise InputError(f"share: priority={shown(value)} is unknown", hint=f"priority takes {', '.join(PRIORITIES)}")
+        hint = did_you_mean(value, PRIORITIES, otherwise=f"priority takes {', '.join(PRIORITIES)}")
+        raise InputError(f"share: priority={shown(value)} is unknown", hint=hint)
     return value
 
 

@@ -19,6 +19,7 @@ import os
 import stat
 
 from nvc.base.errors import ContainerError, InputError, PrivilegeError, reason
+from nvc.base.nearest import did_you_mean
 from nvc.linux import fileflags
 from nvc.share import limits, region
 from nvc.share.entry import LIMITS as LIMITS
@@ -36,6 +37,7 @@ from nvc.share.entry import (
 )
 from nvc.share.entry import Entry as Entry
 from nvc.share.entry import StoredShare as StoredShare
+from nvc.share.entry import shown_name as shown_name
 from nvc.share.entry import start_time as start_time
 from rpc.codec import dumps
 
@@ -44,6 +46,12 @@ if TYPE_CHECKING:
     from nvc.share.limits import Limits
 
 DIRECTORY = "/run/nvc/share"
+
+
+class AmbiguousContainer(InputError):
+    """A word that names several containers."""
+
+
 _MODES = {LIMITS: 0o600, LIMITS_COPY: 0o644, REGION: 0o666, PRELOAD: 0o644, RECORD: 0o600}
 
 
@@ -116,9 +124,11 @@ def entry(key: str, directory: str = DIRECTORY) -> Entry | None:
 
 
 def find(word: str, directory: str = DIRECTORY) -> Entry:
-    """The living container that ``word`` names: a key, the beginning of an id, or the pid of its first process.
+    """The living container that ``word`` names: a key or id; or the only one that has it as its engine's name, pid of
+    the first process, or beginning of an id. Names may be a tenant's choice, so none goes before another container's
+    id or pid.
 
-    Raises InputError when none or several are meant, PrivilegeError.
+    Raises InputError when none is meant, AmbiguousContainer when several are, PrivilegeError.
     """
     own = entry(word, directory)  # most are named by their key: the others need not be read
     if own is not None:
@@ -127,17 +137,32 @@ def find(word: str, directory: str = DIRECTORY) -> Entry:
         own.close()
     living = [entry for entry in entries(directory)[0] if entry.is_alive()]
     exact = [entry for entry in living if word in (entry.record.key, entry.record.container)]
-    by_pid = [entry for entry in living if word.isascii() and word.isdigit() and entry.record.pid == int(word[:10])]
+    number = int(word[:10]) if word.isascii() and word.isdigit() else 0
+    by_pid = [entry for entry in living if number and entry.record.pid == number]
+    named = [entry for entry in living if is_named(entry.record.name, word)]
     begin = [entry for entry in living if word and entry.name.startswith(word)]
     found = exact or by_pid or begin
+    if named and not exact:
+        found = [entry for entry in living if entry in named or entry in by_pid or entry in begin]
     if len(found) == 1:
         return found[0]
-    names = ", ".join(entry.name[:16] for entry in (found or living)[:8])
+    names = ", ".join(_shown(entry) for entry in (found or living)[:8])
     if found:
-        raise InputError(f"container {word!r} is not the only one", hint=f"it could be {names}")
-    raise InputError(
-        f"no container {word!r} with a share", hint=f"there are: {names}" if names else "no container here has a share"
-    )
+        raise AmbiguousContainer(f"container {word!r} is not the only one", hint=f"it could be {names}")
+    known = [part for entry in living for part in (shown_name(entry.record.name), entry.record.name.rpartition("/")[2])]
+    there = f"there are: {names}" if names else "no container here has a share"
+    hint = did_you_mean(word, filter(None, known), otherwise=there)
+    raise InputError(f"no container {word!r} with a share", hint=hint)
+
+
+def is_named(name: str, word: str) -> bool:
+    """Whether people call a container so. name: of StoredShare; word: "NAMESPACE/POD/CONTAINER", or how that ends."""
+    return bool(word) and f"/{shown_name(name)}".endswith(f"/{word}")
+
+
+def _shown(entry: Entry) -> str:
+    name = shown_name(entry.record.name)
+    return f"{entry.name[:16]} ({name})" if name else entry.name[:16]
 
 
 def group(entry: Entry) -> list[Entry]:

@@ -63,11 +63,6 @@ class ShareRow(Record):
     service: str = ""
 
 
-def shown_name(name: str) -> str:
-    """What an engine calls a container, for people. name: of ``nvc.share.entry.StoredShare``."""
-    return "/".join(part for part in name.split("/") if part)
-
-
 def lowered(gpu: ResolvedGpu, header: RegionHeader, index: int) -> tuple[ResolvedGpu, tuple[str, ...]]:
     """What holds, and which settings the container lowered; it can lower only."""
     memory, cap, weight = header.memory[index], header.cap[index], header.weight[index]

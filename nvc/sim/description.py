@@ -6,6 +6,7 @@ import os
 import re
 
 from nvc.base.errors import InputError, reason
+from nvc.base.nearest import did_you_mean
 from nvc.base.record import DecodeError, Record
 
 _MACHINES = os.path.join(os.path.dirname(os.path.realpath(__file__)), "machines")
@@ -165,14 +166,15 @@ def load(name: str) -> MachineDescription:
 
     own = name.endswith(".json")
     if not own and name not in names():
-        raise InputError(f"unknown machine: {name}", hint=f"known machines: {', '.join(names())}; or a .json file")
+        known = f"known machines: {', '.join(names())}; or a .json file"
+        raise InputError(f"unknown machine: {name}", hint=did_you_mean(name, names(), otherwise=known))
     path = name if own else os.path.join(_MACHINES, f"{name}.json")
     try:
         with open(path, encoding="utf-8") as file:
             machine = MachineDescription.from_data(json.load(file))
     except OSError as error:
         raise InputError(f"{path}: {reason(error)}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: {error}", hint="nvc-py sim describe h200 --json shows a complete one") from error
     return checked(machine)
 

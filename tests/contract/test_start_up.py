@@ -16,6 +16,7 @@ SLOW = set(
 )
 COLD = (
     "nvc.agent",
+    "nvc.cli.about",
     "nvc.cli.agent",
     "nvc.cli.seccomp",
     "nvc.driver.",
@@ -37,6 +38,7 @@ COLD = (
     "nvc.cdi.gated",
     "hook.warm",
     "nvc.cli.cdi",
+    "nvc.cli.config",
     "nvc.cli.ctk",
     "nvc.cli.doctor",
     "nvc.cli.groups",

@@ -9,11 +9,14 @@ clustered; an optional value must be attached. Error texts are glibc's.
 from __future__ import annotations
 
 from nvc.base.errors import UsageError
+from nvc.base.nearest import did_you_mean
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+#: The program whose grammar this is.
+REFERENCE = "nvidia-container-cli"
 #: Destinations of options that end parsing where they stand: what they show does not depend on what follows.
 ACTIONS = ("help", "usage", "version", "completion")
 
@@ -54,17 +57,25 @@ class Option:
         self.choices = choices
         self.extra = extra
 
+    def letters(self, program: str) -> tuple[str, ...]:
+        """Its short names in ``program``: -h is an error of nvidia-container-cli, which scripts may count on."""
+        return (self.short, "h") if self.long == "help" and not program.startswith(REFERENCE) else (self.short,)
+
     def name(self, value: str | None) -> str:
         """The option as the library names it, with its value if it has one."""
         return self.long if value is None else f"{self.long}={value}"
 
 
 class ArgumentError(UsageError):
-    """Words that do not follow the grammar. ``program`` is the name the message starts with."""
+    """Words that do not follow the grammar.
 
-    def __init__(self, program: str, message: str) -> None:
-        super().__init__(message)
+    program: the name the message starts with. usage: the lines that follow it; "": those of the option rows.
+    """
+
+    def __init__(self, program: str, message: str, *, hint: str = "", usage: str = "") -> None:
+        super().__init__(message, hint=hint)
         self.program = program
+        self.usage = usage
 
 
 class Parsed:
@@ -167,7 +178,8 @@ def _find(program: str, word: str, name: str, options: Sequence[Option]) -> Opti
     candidates = [option for option in options if option.long.startswith(name)]
     candidates = [option for option in candidates if not option.extra] or candidates
     if not candidates:
-        raise ArgumentError(program, f"unrecognized option '{word}'")
+        hint = did_you_mean(name, (option.long for option in options), shown="--{}")
+        raise ArgumentError(program, f"unrecognized option '{word}'", hint=hint)
     if len(candidates) > 1:
         names = "".join(f" '--{option.long}'" for option in candidates)
         raise ArgumentError(program, f"option '{word}' is ambiguous; possibilities:{names}")
@@ -179,7 +191,7 @@ def _cluster(program: str, arguments: Sequence[str], position: int, options: Seq
     letters = arguments[position - 1][1:]
     while letters and not parsed.action:
         letter, letters = letters[0], letters[1:]
-        option = next((option for option in options if option.short == letter), None)
+        option = next((option for option in options if letter in option.letters(program)), None)
         if option is None:
             raise ArgumentError(program, f"invalid option -- '{letter}'")
         if not option.metavar:

@@ -12,11 +12,15 @@ if TYPE_CHECKING:
     from nvc.cli.settings import Library, Settings
 
 
-def read(parsed: Parsed) -> str:
-    """The format asked for: "text", "csv" or "json". Raises InputError for two of them."""
-    if parsed.has("csv") and parsed.has("json"):
+def read(parsed: Parsed, *, as_json: bool = False) -> str:
+    """The format asked for: "text", "csv" or "json". as_json: asked for before the command.
+
+    Raises InputError for two of them.
+    """
+    as_json = as_json or parsed.has("json")
+    if parsed.has("csv") and as_json:
         raise InputError("--csv and --json exclude each other")
-    return "csv" if parsed.has("csv") else "json" if parsed.has("json") else "text"
+    return "csv" if parsed.has("csv") else "json" if as_json else "text"
 
 
 def run(request: str, settings: Settings, library: Library, log: Log) -> int:

@@ -61,10 +61,14 @@ def read(parsed: Parsed, arguments: Sequence[str]) -> ListRequest:
 
 def _is_default(parsed: Parsed, arguments: Sequence[str]) -> bool:
     """Without arguments everything is listed; also with a channel given in one word (`--imex-channel=0`, but not
-    `--imex-channel 0`: libnvidia-container.md 1.6, kept because scripts may count on the output). --json is ours and
-    does not count.
+    `--imex-channel 0`: libnvidia-container.md 1.6, kept because scripts may count on the output). --json and --sim
+    are ours and do not count.
     """
-    words = len(arguments) - sum(option.long == "json" for option, _ in parsed.events)
+    ours = [(option.long, value) for option, value in parsed.events if option.extra]
+    # A value is a word of its own, unless it is attached.
+    words = len(arguments) - sum(
+        2 if value is not None and not any(word.endswith(f"={value}") for word in arguments) else 1 for _, value in ours
+    )
     return words == 0 or (words == 1 and parsed.has("imex_channel"))
 
 

@@ -248,7 +248,13 @@ ROOT = Command(
         Flag("debug", BOOL, "say more", aliases=("d",), variables=("NVIDIA_CTK_DEBUG",)),
         Flag("quiet", BOOL, "say errors only, also with --debug", variables=("NVIDIA_CTK_QUIET",)),
         Flag("config", STRING, "the toolkit's configuration file", variables=("NVIDIA_CTK_CONFIG",)),
-        Flag("sim", STRING, "use the simulated machine in this directory (nvc-py sim create)", ours=True),
+        Flag(
+            "sim",
+            STRING,
+            "use the simulated machine in this directory (nvc-py sim create)",
+            variables=("NVC_SIM",),
+            ours=True,
+        ),
     ),
     (
         # ``hook.ctk`` answers it, before this package is imported.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _PID = click.option("--pid", type=click.IntRange(1, 1 << 22), metavar="P", help="One process, as this host counts.")
-_CONTAINER = click.option("--container", metavar="ID", help="Every process of this container.")
+_CONTAINER = click.option("--container", metavar="CONTAINER", help="Every process of this container, by id or name.")
 _DEVICES = click.option("--devices", default="/dev", hidden=True)
 _DIRECTORY = click.option("--directory", default="", hidden=True)
 _AGENT = click.option("--agent", default="", hidden=True)
@@ -29,6 +30,7 @@ _AGENT = click.option("--agent", default="", hidden=True)
 @click.option(
     "--probes", type=click.IntRange(0, PROBES_LIMIT), default=PROBES, show_default=True, help="Clients to try at most."
 )
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_DEVICES
 @_DIRECTORY
 @_AGENT
@@ -38,6 +40,7 @@ def attach(
     weight: int | None,
     cap: str,
     probes: int,
+    as_json: bool,
     devices: str,
     directory: str,
     agent: str,
@@ -60,7 +63,7 @@ def attach(
         parse_gpu(f"cap={cap}")
     reply = _by_agent("attach", agent, pid, container, weight=weight, cap=cap or None, probes=probes)
     if reply is not None:
-        _print_processes(reply.get("processes", ()))
+        _print_processes(reply.get("processes", ()), as_json=as_json)
         return
     if cap:
         raise ContainerError(
@@ -97,19 +100,20 @@ def attach(
                 "milliseconds": round((time.monotonic() - begin) * 1000, 1),
             }
         )
-    _print_processes(done)
+    _print_processes(done, as_json=as_json)
 
 
 @click.command()
 @_PID
 @_CONTAINER
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_DIRECTORY
 @_AGENT
-def detach(pid: int | None, container: str | None, directory: str, agent: str) -> None:
+def detach(pid: int | None, container: str | None, as_json: bool, directory: str, agent: str) -> None:
     """Leave attached processes as they were: their own timeslices, and nothing stopped."""
     reply = _by_agent("detach", agent, pid, container)
     if reply is not None:
-        click.echo(f"detached: {', '.join(map(str, reply.get('pids', ())))}")
+        _print_pids(reply.get("pids", ()), as_json=as_json)
         return
     from nvc.guard import attach as attaching
     from nvc.guard import attached
@@ -118,7 +122,7 @@ def detach(pid: int | None, container: str | None, directory: str, agent: str) -
     done = [each for each in _pids(pid, container) if attaching.restore(each, place)]
     if not done:
         raise InputError("nothing there is attached", hint="nvc-py share attach does it")
-    click.echo(f"detached: {', '.join(map(str, done))}")
+    _print_pids(done, as_json=as_json)
 
 
 def _pids(pid: int | None, container: str | None) -> tuple[int, ...]:
@@ -142,7 +146,14 @@ def _by_agent(verb: str, path: str, pid: int | None, container: str | None, **fi
         return None
 
 
-def _print_processes(done: Sequence[dict[str, Any]]) -> None:
+def _print_pids(pids: Sequence[int], *, as_json: bool) -> None:
+    click.echo(json.dumps({"detached": list(pids)}) if as_json else f"detached: {', '.join(map(str, pids))}")
+
+
+def _print_processes(done: Sequence[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(list(done), indent=2))
+        return
     for one in done:
         how = f"{one['probes']} clients tried in vain" if one["source"] == "probes" else "handles known"
         click.echo(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nvc.base.errors import AgentError, InputError, reason
+from nvc.cli.share.store import known
 from nvc.guard.protocol import CONTROL, Client
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _FIRST = ("time", "event", "when")
 @click.option("--json", "as_json", is_flag=True, help="Print each event as one JSON object a line.")
 @click.option("--since", metavar="WHEN", help=f"Past ones, from the agent's log: 90s, 10m, {USUAL}, 2d, or a time.")
 @click.option("-f", "--follow", is_flag=True, help="New ones as they come, until interrupted.")
-@click.option("--container", metavar="ID", default="", help="Only of this container: its id, or how that begins.")
+@click.option("--container", metavar="ID", default="", help="Only of this container: its id or name.")
 @click.option("--kind", metavar="EVENT", multiple=True, help="Only these events, denial for example. May be repeated.")
 @click.option("--agent", "socket", metavar="SOCKET", default=CONTROL, help="The agent's control socket.")
 def events(as_json: bool, since: str | None, follow: bool, container: str, kind: tuple[str, ...], socket: str) -> None:
@@ -49,6 +50,7 @@ def events(as_json: bool, since: str | None, follow: bool, container: str, kind:
         nvc-py share events --json --since="2026-11-21 08:00" | jq -r .reason | sort | uniq -c
     """
     source: Iterable[dict[str, Any]]
+    container = known(container) if container else ""
     if since is None and follow:
         source = _from_agent(socket)
     else:

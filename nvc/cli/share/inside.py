@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,7 @@ def own_rows() -> tuple[ShareRow, ...]:
     return view.rows(now.container or HERE, "", now, found, {})
 
 
-def lower(wanted: GpuShare, selector: str) -> None:
+def lower(wanted: GpuShare, selector: str, *, as_json: bool = False) -> None:
     """Put lower limits into the region: from inside nothing can be raised above what the host gives."""
     if wanted.priority or wanted.latency or wanted.oversubscribe is not None:
         raise InputError("in a container only mem, cap and weight can be lowered")
@@ -86,7 +87,12 @@ def lower(wanted: GpuShare, selector: str) -> None:
             os.close(descriptor)
     except OSError as error:
         raise ContainerError(f"{region.PATH}: {reason(error)}") from None
-    for row in own_rows():
+    rows = own_rows()
+    if as_json:
+        shown = [{"gpu": row.gpu, "share": format_gpu(words(row))} for row in rows]
+        click.echo(json.dumps({"container": rows[0].container if rows else HERE, "gpus": shown}, indent=2))
+        return
+    for row in rows:
         click.echo(f"{row.container} {row.gpu} {format_gpu(words(row))}")
 
 

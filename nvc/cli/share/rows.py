@@ -42,7 +42,7 @@ def of_entry(entry: store.Entry, *, pids: bool) -> tuple[ShareRow, ...]:
             numbers = processes.host_pids(descriptor, found.slots)
         finally:
             os.close(descriptor)
-    name = view.shown_name(entry.record.name)
+    name = store.shown_name(entry.record.name)
     return tuple(row.replace(name=name) for row in view.rows(entry.name, entry.record.key, now, found, numbers))
 
 

@@ -13,6 +13,7 @@ from nvc.base.errors import AgentError, PrivilegeError, reason
 from nvc.cli.share import text
 from nvc.cli.share.events import begin
 from nvc.guard.protocol import CONTROL, Client, NoAgent
+from nvc.share import store
 
 _HEADINGS = ("CONTAINER", "NAME", "GPU", "SECONDS", "COMPUTED", "MEAN", "PEAK")
 _SHORT = 12
@@ -39,7 +40,7 @@ class _Sum:
 
 @click.command("usage")
 @click.option("--since", metavar="WHEN", default="1h", show_default=True, help="90s, 10m, 2d, or a time.")
-@click.option("--container", metavar="ID", default="", help="Only of this container: its id, or how that begins.")
+@click.option("--container", metavar="ID", default="", help="Only of containers of this id or name.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--agent", "socket", metavar="SOCKET", default=CONTROL, help="The agent's control socket.")
 def usage(since: str, container: str, as_json: bool, socket: str) -> None:
@@ -64,7 +65,7 @@ def usage(since: str, container: str, as_json: bool, socket: str) -> None:
     directory = os.path.dirname(socket)
     try:
         for used in accounting.read(directory, begin(since, now), now + 1):
-            if used.container.startswith(container):
+            if used.container.startswith(container) or store.is_named(used.name, container):
                 sums.setdefault((used.container, used.name, used.gpu), _Sum()).add(used)
     except PermissionError as error:
         raise PrivilegeError(f"{accounting.path(directory)}: {reason(error)}", hint="root may read it") from None

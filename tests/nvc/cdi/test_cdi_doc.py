@@ -13,7 +13,8 @@ import pytest
 from hook.cdi_words import COMMON, HOOKS
 from nvc.cdi.gated import CLASSES
 from nvc.cdi.generate import MODES, STRATEGIES
-from nvc.cli.cdi import generate, list_devices, validate
+from nvc.cli.cdi import generate
+from nvc.cli.cdi_files import list_devices, validate
 from nvc.cli.main import main
 from tests.nvc.cdi.conftest import Machine
 

@@ -47,6 +47,19 @@ def test_generate_writes_what_it_prints_and_validate_likes_it(run: Run, sim: str
     assert len(names) == 3
 
 
+def test_check_compares_with_the_file(run: Run, sim: str, tmp_path: Path) -> None:
+    path = tmp_path / "nvidia.yaml"
+    words = (sim, "cdi", "generate", "--output", str(path), "--nvc-hook-path=/opt/nvc-cdi-hook")
+    assert run(*words, "--check")[:2] == (2, f"{path}: would be made\n")
+    assert not path.exists()
+    assert run(*words)[0] == 0
+    assert run(*words, "--check")[:2] == (0, f"{path}: nothing to change\n")
+    path.write_text("old")
+    assert run(*words, "--check")[:2] == (2, f"{path}: would change\n")
+    assert path.read_text() == "old"
+    assert run(sim, "cdi", "generate", "--check")[0] == 1
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

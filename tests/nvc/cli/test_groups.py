@@ -57,8 +57,11 @@ def test_exit_codes(how: str, code: int, out: str, command: Command, sample_grou
 def test_wrong_arguments_are_one_like_everywhere(command: Command, sample_group: None) -> None:
     code, out, err = command("sample", "end")
     assert (code, out) == (1, "")
-    assert err.startswith("Usage: nvidia-container-cli sample end [OPTIONS] HOW")
-    assert "Missing argument 'HOW'" in err
+    assert err == (
+        "nvidia-container-cli sample end: missing argument 'HOW'\n"
+        "Usage: nvidia-container-cli sample end [OPTIONS] HOW\n"
+        "Try `nvidia-container-cli sample end --help' for more information.\n"
+    )
 
 
 def test_our_errors_are_told_as_everywhere(command: Command, sample_group: None) -> None:

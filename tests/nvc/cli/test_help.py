@@ -79,7 +79,7 @@ def complete(command: Command, monkeypatch: pytest.MonkeyPatch, line: str, progr
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        pytest.param("con", ["configure"], id="command"),
+        pytest.param("con", ["configure", "config"], id="command"),
         pytest.param("configure --cuda-compat-mode ", ["mount", "ldconfig", "disabled"], id="choices"),
         pytest.param("configure --mig-c", ["--mig-config"], id="option"),
         pytest.param("frobnicate ", [*options.COMMANDS, *options.GROUPS], id="unknown-command-is-passed-over"),

@@ -95,7 +95,7 @@ def test_values_that_cannot_be(words: tuple[str, ...], message: str, command: Co
 )
 def test_usage_errors(words: tuple[str, ...], message: str, command: Command, library: FakeLibrary) -> None:
     code, out, err = command(*words)
-    first, *rest = err.splitlines()
+    first, *rest = (line for line in err.splitlines() if not line.startswith(f"{CLI}: hint: did you mean"))
     assert (code, out) == (1, "")
     assert first.startswith(f"{CLI}: {message}")
     assert rest == [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -64,8 +65,15 @@ def test_a_life(engine: str, bench: Bench) -> None:
     assert "nothing was written" in tried.err
     assert bench.files() == start
 
+    checked = bench.run(engine, "--set-as-default", "--check")
+    assert (checked.code, checked.out) == (2, tried.out)
+    assert bench.files() == start
+    told = json.loads(bench.run(engine, "--set-as-default", "--json", "--dry-run").out)
+    assert (told["written"], bool(told["edits"])) == (False, True)
+
     done = bench.run(engine, "--set-as-default")
     assert (done.code, done.out) == (0, tried.out)
+    assert bench.run(engine, "--set-as-default", "--check").code == 0
     assert f"wrote {bench.file}; as it was: {bench.file}.nvc-backup" in done.err
     assert ("now run: systemctl" in done.err) == (engine != "podman")
     assert Path(f"{bench.file}.nvc-backup").read_text() == START[engine]
@@ -162,7 +170,7 @@ def test_an_engine_must_be_named(bench: Bench) -> None:
     code = main(["runtime", "configure"], "nvc-py")
 
     assert code == 1
-    assert "Missing option '--runtime'" in bench.capfd.readouterr().err
+    assert "missing option '--runtime'" in bench.capfd.readouterr().err
 
 
 def test_a_program_that_is_not_there_yet_is_told(bench: Bench) -> None:

@@ -41,9 +41,9 @@ def ended() -> Iterator[int]:
 
 @pytest.fixture
 def make(directory: str) -> Callable[..., StoredShare]:
-    def create(container: str, pid: int = 0, started: int = -2, preload: bytes = b"") -> StoredShare:
+    def create(container: str, pid: int = 0, started: int = -2, preload: bytes = b"", name: str = "") -> StoredShare:
         begun = started if started != -2 else store.start_time(pid)
-        record = StoredShare(store.key_of(container, pid, begun), container, pid, begun, text="mem=1Gi")
+        record = StoredShare(store.key_of(container, pid, begun), container, pid, begun, text="mem=1Gi", name=name)
         store.create(record, LIMITS, preload, directory=directory)
         return record
 
@@ -108,6 +108,36 @@ def test_a_word_for_none_or_several_is_a_message(word: str, make: Make, director
     with pytest.raises(InputError) as caught:
         store.find(word, directory)
     assert "abcdef" in caught.value.hint
+
+
+def test_what_the_engine_calls_it_finds_a_container(make: Make, directory: str) -> None:
+    make("abcdef", os.getpid(), name="team/web-0/server")
+    make("abxyz", os.getppid(), name="//notebook")
+    for word in ("team/web-0/server", "web-0/server", "server"):
+        with store.find(word, directory) as entry:
+            assert entry.record.key == "abcdef"
+    with store.find("notebook", directory) as entry:
+        assert entry.record.key == "abxyz"
+    for word in ("erver", "team", "web-0", "notebok", "/"):
+        with pytest.raises(InputError, match="no container"):
+            store.find(word, directory)
+    with pytest.raises(InputError) as caught:
+        store.find("notebok", directory)
+    assert caught.value.hint == "did you mean notebook? there are: abcdef (team/web-0/server), abxyz (notebook)"
+
+
+@pytest.mark.parametrize("name", ["abcdef", "abc", str(os.getpid()), "server"])
+def test_no_name_goes_before_another_containers_id_or_pid(name: str, make: Make, directory: str) -> None:
+    """Attack: a tenant calls its container as the beginning of a neighbour's id, its pid, or its name."""
+    make("abcdef", os.getpid(), name="server")
+    make("xyz", os.getppid(), name=f"/{name}")
+    if name == "abcdef":
+        with store.find(name, directory) as entry:
+            assert entry.record.key == "abcdef", "a whole id is this container's"
+        return
+    with pytest.raises(store.AmbiguousContainer) as caught:
+        store.find(name, directory)
+    assert "abcdef (server)" in caught.value.hint and f"xyz ({name})" in caught.value.hint
 
 
 def test_without_a_store_there_are_no_entries(directory: str) -> None:

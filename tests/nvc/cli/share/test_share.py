@@ -107,6 +107,56 @@ def test_set_changes_what_is_said(share: Share, container: str) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("get", "{}"),
+        ("set", "{}", "mem=5Gi"),
+        ("set", "{}", "mem=5Gi", "--check"),
+        ("pause", "{}"),
+        ("resume", "{}"),
+        ("suspend", "{}"),
+        ("hint", "{}", "soon"),
+    ],
+    ids=" ".join,
+)
+def test_a_container_is_named_as_its_engine_does_everywhere(
+    words: tuple[str, ...], share: Share, directory: str, tmp_path: Path
+) -> None:
+    for key, name, pid in (("abcdef", "team/web/server", os.getpid()), ("uvwxyz", "team/db/server", os.getppid())):
+        record = StoredShare(key, key, pid, store.start_time(pid), name=name)
+        store.create(record, TWO.replace(container=key), b"", directory=directory)
+    agent = ("--agent", str(tmp_path / "none"))
+    by_id, by_name, by_several = (
+        share(*(word.format(name) for word in words), *agent) for name in ("abcdef", "web/server", "server")
+    )
+    assert by_name == by_id or "paused already" in by_name[1]
+    assert "no container" not in by_name[2]
+    assert by_several[0] == 1
+    assert "container 'server' is not the only one" in by_several[2]
+    assert "abcdef (team/web/server), uvwxyz (team/db/server)" in by_several[2]
+
+
+def test_check_says_what_would_change_and_changes_nothing(share: Share, container: str) -> None:
+    code, out, _ = share("set", "abc", "mem=5Gi", "--check", "--gpu=#0")
+    assert (code, out) == (2, f"abcdef {UUIDS[0]} mem=5Gi,weight=20,cap=50%\nwould change\n")
+    assert stored(container) == TWO
+    assert share("set", "abc", "mem=10Gi,weight=20", "--check")[::2] == (0, "")
+    assert share("set", "abc", "mem=21Gi", "--check")[0] == 1
+    code, out, _ = share("set", "abc", "mem=5Gi", "--check", "--json")
+    assert (code, json.loads(out)["changes"]) == (2, True)
+
+
+def test_changes_are_told_in_json(share: Share, container: str, tmp_path: Path) -> None:
+    agent = ("--json", "--agent", str(tmp_path / "none"))
+    code, out, _ = share("set", "abc", "mem=5Gi", *agent)
+    assert (code, json.loads(out)["held_by"]) == (0, "library")
+    assert [row["gpu"] for row in json.loads(out)["gpus"]] == UUIDS
+    for verb, state in (("pause", "paused"), ("resume", "resumed")):
+        code, out, _ = share(verb, "abc", *agent)
+        assert (code, json.loads(out)) == (0, {"container": "abcdef", "state": state})
+
+
 @pytest.mark.parametrize("selector", ["#1", UUIDS[1]])
 def test_set_changes_one_gpu(selector: str, share: Share, container: str) -> None:
     assert 0 == share("set", "abc", "mem=5Gi", "--gpu", selector)[0]

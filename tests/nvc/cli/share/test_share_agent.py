@@ -203,7 +203,7 @@ def test_only_the_container_that_is_changed_is_asked_for(share: Share, entry: st
 def test_a_hint_goes_to_the_agent(share: Share, entry: str, tmp_path: Path, word: str, said: str) -> None:
     with FakeAgent(str(tmp_path / "control"), hint=done(container="abcdef")) as agent:
         assert share("hint", word) == (0, f"abcdef: {said}\n", "")
-        assert agent.asked == [{"verb": "hint", "container": "abc", "word": word}]
+        assert agent.asked == [{"verb": "hint", "container": "abcdef", "word": word}]
     assert share("hint", "later")[0] == 1
 
 
