@@ -8,17 +8,18 @@ options that this kind of machine needs.
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support import readme, userland
+from tests.support.agentbed import RunningAgent
 from tests.support.bed import Bed
 from tests.support.cgroupview import named
 from tests.support.podmanbox import PodmanBox, quoted
 from tests.support.runtimes import Result
+from tests.support.served import served_machine
 
 pytestmark = pytest.mark.engines
 MACHINE = "h100x8"
@@ -31,6 +32,12 @@ SHOW = (
 _OWN_RUN = (
     'mkdir -p "{place}/r" && mount -t tmpfs tmpfs "{place}/r" && mkdir "{place}/r/up" "{place}/r/work" && '
     'mount -t overlay overlay -o "lowerdir=/run,upperdir={place}/r/up,workdir={place}/r/work" /run'
+)
+#: The same, and the shares are the machine's, where the agent finds them.
+_SHARED_RUN = (
+    "mkdir -p /run/nvc/share '{place}/s' && mount --bind /run/nvc/share '{place}/s' && "
+    + _OWN_RUN
+    + " && mkdir -p /run/nvc/share && mount --bind '{place}/s' /run/nvc/share"
 )
 _PODMAN = """\
 #!/bin/sh
@@ -47,6 +54,8 @@ class Reader:
 
     def __init__(self, bed: Bed, box: PodmanBox) -> None:
         self.bed, self.box = bed, box
+        self.machine = MACHINE
+        self.config = ""
         self.bin = bed.directory("bin")
         self.tree = bed.rootfs()
         self.image = "localhost/readme"
@@ -60,10 +69,10 @@ class Reader:
 
     def setup(self) -> str:
         """What makes the machine one that has GPUs, an image, and our programs in PATH."""
-        installed, machine = self.bed.commands.directory, self.bed.machine(MACHINE)
+        installed, machine = self.bed.commands.directory, self.bed.machine(self.machine)
         launchers = installed.parent / "lib/nvc-py/bin"
         real = self.bed.directory("real")
-        lines = []
+        lines = ["mkdir -p /etc/nvc", f"printf '%s' {quoted([self.config])} >/etc/nvc/config.toml"]
         for name in ("nvc-py", "nvc-hook"):
             # The launcher says of itself that it is the one in bin.
             covering = self.program(f"{name}.sim", str(launchers / name), f"--sim={machine}")
@@ -93,6 +102,15 @@ class Reader:
         return line.replace("IMAGE", self.image)
 
 
+@pytest.fixture
+def served(reader: Reader) -> Iterator[RunningAgent]:
+    """The reader's machine is served, and has an agent."""
+    with served_machine(reader.bed) as name, RunningAgent(reader.bed, name) as agent:
+        reader.machine, reader.config = name, agent.settings
+        reader.box.first = _SHARED_RUN.format(place=reader.box.place)
+        yield agent
+
+
 @pytest.fixture(params=["4.3", "5.4"])
 def reader(request: pytest.FixtureRequest, bed: Bed, need: Callable[..., None]) -> Iterator[Reader]:
     need("podman", "conmon", "runc")
@@ -111,35 +129,19 @@ def reader(request: pytest.FixtureRequest, bed: Bed, need: Callable[..., None]) 
     box.clean()
 
 
-def block(beginning: str) -> list[str]:
-    """The block of the README whose first line begins so."""
-    (found,) = [lines for lines in readme.blocks() if lines[0].startswith(beginning)]
-    return found
+def test_podman(reader: Reader, served: RunningAgent) -> None:
+    """README.md: the container sees its share as the whole GPU, and the agent knows it."""
+    configure, agent, run = readme.block("nvc-py runtime configure --runtime=podman")
+    assert agent == "systemctl enable --now nvc-agent"  # the fixture
 
+    result = reader.copies(configure, run)
 
-def test_every_command_is_run_somewhere() -> None:
-    here = [line for beginning in (*FIRST_LINES,) for line in block(beginning)]
-
-    assert [line for line in readme.commands() if line not in here and line not in readme.ELSEWHERE] == []
-
-
-FIRST_LINES = (
-    *("nvc-py runtime configure", "nvc-py cdi generate", "nvc-py configure", "podman run --runtime"),
-    "nvc-py sim create",
-)
-
-
-def test_the_engine_is_set_up(reader: Reader) -> None:
-    configure, run = block("nvc-py runtime configure")
-
-    result = reader.copies(configure, run.replace("nvidia-smi", "nvidia-smi -L"))
-
-    assert result.code == 0, result.text
-    assert result.out.count("GPU-") == 8, result.text
+    assert (result.code, result.out.endswith(readme.shown())) == (0, True), result.text
+    assert len(served.of("tenant")) == 1
 
 
 def test_cdi(reader: Reader) -> None:
-    generate, run = block("nvc-py cdi generate")
+    generate, run = readme.block("nvc-py cdi generate")
 
     result = reader.copies(generate, run.replace("nvidia-smi", "nvidia-smi -L"), "nvc-py cdi validate --paths")
 
@@ -147,28 +149,9 @@ def test_cdi(reader: Reader) -> None:
     assert result.out.count("GPU-") == 1, result.text
 
 
-def test_by_hand(reader: Reader) -> None:
-    """The container is a mount namespace with a process in it."""
-    lines = block("nvc-py configure")
-    assert [line.split()[1] for line in lines] == ["configure", "configure", "list", "info"]
-    made = (
-        f"mount --bind {reader.tree} {reader.tree}; mount -t proc proc {reader.tree}/proc; "
-        f"mount -t tmpfs tmpfs {reader.tree}/dev; unshare -m sleep 60 & pid=$!; sleep 0.3; trap 'kill $pid' EXIT"
-    )
-    shown = [
-        line.replace("PID", "$pid").replace("ROOTFS", str(reader.tree)).replace("--pid", "--no-cgroups --pid")
-        for line in lines
-    ]
-    result = reader.box.script("", "; ".join(["set -e", reader.setup(), made, *shown, f"ls {reader.tree}/usr/bin"]))
-
-    assert result.code == 0, result.text
-    assert "/dev/nvidia0" in result.out
-    assert '"uuid"' in result.out
-
-
 def test_without_a_gpu(bed: Bed) -> None:
     place = bed.directory("sim") / "machine"
-    lines = [line.replace("DIR", str(place)) for line in block("nvc-py sim create")]
+    lines = [line.replace("DIR", str(place)) for line in readme.block("nvc-py sim create")]
     result = bed.call("/bin/sh", "-c", "; ".join(["set -e", f"PATH={bed.commands.directory}:$PATH", *lines]))
 
     assert result.code == 0, result.text
@@ -177,9 +160,9 @@ def test_without_a_gpu(bed: Bed) -> None:
 
 def test_a_share(reader: Reader) -> None:
     """The container runs while its share is looked at and changed, as the page has it."""
-    run, top, change = block("podman run --runtime")
-    setup, _ = block("nvc-py runtime configure")
-    assert shlex.split(run)[-1] == "IMAGE"
+    top, change = readme.block("nvc-py top")
+    setup, _, run = readme.block("nvc-py runtime configure --runtime=podman")
+    run = run.partition(" IMAGE ")[0] + " IMAGE"  # which waits, where the page's command ends
     name, said = reader.box.name, f"{reader.box.place}/tmp/said"
     lines = [
         setup,

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
+from tools.docs import markdown
+
 README = Path(__file__).resolve().parents[2] / "README.md"
-#: Lines that are run elsewhere, as they stand: by the run of this test, and by tests/packaging/test_install.py.
-ELSEWHERE = ("apt-get update && apt-get install make", "make demo", "make test", "make install PREFIX=/usr/local")
 
 
 def blocks() -> list[list[str]]:
-    """The lines of each code block, without comments."""
-    found = re.findall(r"^```\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
-    return [[line.partition(" #")[0].strip() for line in block.splitlines()] for block in found]
+    """The lines of each block of commands, without comments."""
+    found = [text for mark, text, _ in markdown.fences(README.read_text()) if mark in ("", "sh")]
+    return [[line.partition(" #")[0].strip() for line in text.splitlines()] for text in found]
 
 
-def commands() -> list[str]:
-    """Every command of every block, in the order of the page."""
-    return [line for block in blocks() for line in block]
+def block(beginning: str) -> list[str]:
+    """The block whose first line begins so."""
+    (found,) = [lines for lines in blocks() if lines[0].startswith(beginning)]
+    return found
+
+
+def shown() -> str:
+    """What README says that its quick starts print."""
+    (found,) = [text for mark, text, _ in markdown.fences(README.read_text()) if mark == "text"]
+    return found

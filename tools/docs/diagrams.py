@@ -12,16 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tools.docs import markdown
-from tools.docs.made import DIAGRAMS, PLACE, ROOT
+from tools.docs.made import DIAGRAMS, NODE, ROOT
 
-NODE = PLACE / "node"
-_PACKAGE = "@mermaid-js/mermaid-cli@11"
-_LOOK = {
-    "theme": "neutral",
-    "fontFamily": "sans-serif",
-    "sequence": {"mirrorActors": False},
-    "gantt": {"barHeight": 24},
-}
+_PACKAGES = ("@mermaid-js/mermaid-cli@11", "puppeteer", "iframe-worker@1")
 
 
 def pages() -> Iterator[Path]:
@@ -38,7 +31,15 @@ def wanted() -> dict[str, str]:
     }
 
 
+def packages() -> None:
+    """npm's packages: mermaid-cli, and what a page of file:// needs for its search."""
+    if not (NODE / "node_modules/iframe-worker").exists():
+        NODE.mkdir(parents=True, exist_ok=True)
+        _run("npm", "install", "--no-audit", "--no-fund", "--silent", "--prefix", str(NODE), *_PACKAGES)
+
+
 def main() -> None:
+    packages()
     DIAGRAMS.mkdir(parents=True, exist_ok=True)
     sources = wanted()
     for old in DIAGRAMS.iterdir():
@@ -52,33 +53,15 @@ def main() -> None:
 def _draw(sources: dict[str, str]) -> None:
     """All in one run: most of the time is chromium's start."""
     program = NODE / "node_modules/.bin/mmdc"
-    if not program.exists():
-        NODE.mkdir(parents=True, exist_ok=True)
-        _run("npm", "install", "--no-audit", "--no-fund", "--silent", "--prefix", str(NODE), _PACKAGE, "puppeteer")
     with tempfile.TemporaryDirectory() as place:
         text = "\n".join(f"```mermaid\n{source}```\n" for source in sources.values())
         Path(place, "all.md").write_text(text, encoding="utf-8")
-        Path(place, "look.json").write_text(json.dumps(_LOOK))
+        Path(place, "look.json").write_text(json.dumps(markdown.LOOK))
         Path(place, "browser.json").write_text(json.dumps({"args": ["--no-sandbox"]}))
-        words = (
-            "-i",
-            "all.md",
-            "-o",
-            "drawn.md",
-            "-e",
-            "svg",
-            "-b",
-            "transparent",
-            "-c",
-            "look.json",
-            "-p",
-            "browser.json",
-        )
-        _run(str(program), "-q", *words, directory=place)
+        files = ("-i", "all.md", "-o", "drawn.md", "-c", "look.json", "-p", "browser.json")
+        _run(str(program), "-q", "-e", "svg", "-b", "transparent", *files, directory=place)
         for number, name in enumerate(sources, start=1):
-            drawn = Path(place, f"drawn-{number}.svg")
-            # The identifier is the same in all of them.
-            shutil.move(drawn, DIAGRAMS / name)
+            shutil.move(Path(place, f"drawn-{number}.svg"), DIAGRAMS / name)
 
 
 def _run(*command: str, directory: str | None = None) -> None:

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from tools.docs import markdown
-from tools.docs.made import COMMANDS, DIAGRAMS, ROOT, SCREENS
+from tools.docs.made import COMMANDS, DIAGRAMS, NODE, ROOT, SCREENS
 from tools.docs.screens import PAGE
 
 if TYPE_CHECKING:
@@ -59,20 +59,20 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "Kubernetes": ("user/kubernetes/README.md", "user/kubernetes/*"),
     "Operate": ("user/operate.md", "user/metrics.md", "user/security.md", "security-policy.md", "user/*"),
-    "Migrate": (
-        "user/migrate/*",
-        "user/kubernetes/migration.md",
-        "user/quirks.md",
-        "user/conformance.md",
+    "Migrate": ("user/migrate/from-nvidia-container-toolkit.md", "user/migrate/*", "user/kubernetes/migration.md"),
+    "Troubleshoot": ("user/troubleshooting.md", "user/doctor.md", "user/faq.md"),
+    "Reference": (
+        "reference/commands/*",
+        "reference/configuration*.md",
+        "reference/share-variables.md",
+        "reference/metrics.md",
+        "reference/errors.md",
+        "reference/*",
+        "changelog.md",
+        "measured/README.md",
+        "measured/*",
+        "*",
     ),
-    "Troubleshoot": (
-        "user/troubleshoot*.md",
-        "user/doctor.md",
-        "user/errors.md",
-        "user/faq.md",
-        "user/debugging.md",
-    ),
-    "Reference": ("reference/commands/*", "reference/*", "changelog.md", "measured/README.md", "measured/*", "*"),
     "Internals": ("internals/README.md", "internals/design.md", "internals/*"),
 }
 
@@ -112,6 +112,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for directory, target in ((COMMANDS, "reference/commands"), (DIAGRAMS, "diagrams"), (SCREENS, "screens")):
         for path in sorted(directory.glob("*.*")):
             files.append(File.generated(config, f"{target}/{path.name}", abs_src_path=str(path)))
+    shim = NODE / "node_modules/iframe-worker/shim/index.js"
+    files.append(File.generated(config, "assets/iframe-worker.js", abs_src_path=str(shim)))
     config.nav = navigation(file.src_uri for file in files.documentation_pages())
     return files
 

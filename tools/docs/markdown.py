@@ -6,6 +6,14 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator
 
+#: How mermaid draws: narrow, because a page's column is.
+LOOK = {
+    "theme": "neutral",
+    "fontFamily": "sans-serif",
+    "sequence": {"mirrorActors": False, "actorMargin": 12, "width": 120, "wrap": True, "messageMargin": 28},
+    "flowchart": {"rankSpacing": 45, "nodeSpacing": 30},
+    "gantt": {"barHeight": 24},
+}
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<mark>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```[ ]*$", re.M | re.S)
 _ITEM = re.compile(r"( {0,3})([-*+]|\d+[.)])( +)(?=\S)")
 
@@ -27,7 +35,8 @@ def fences(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def diagram_name(source: str) -> str:
-    return hashlib.sha256(source.encode()).hexdigest()[:16] + ".svg"
+    """The file of a mermaid block as it is drawn now."""
+    return hashlib.sha256(f"{LOOK}{source}".encode()).hexdigest()[:16] + ".svg"
 
 
 def diagrams(text: str, place: str) -> str:
