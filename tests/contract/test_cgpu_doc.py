@@ -1,4 +1,4 @@
-"""docs/user/migrate/cgpu.md has every node, policy, variable and script of cGPU, and its commands are there."""
+"""docs/reference/cgpu.md has every node, policy, variable and script of cGPU, and its commands are there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nvc.guard.scheduling import POLICIES, parse_policy
 from nvc.share import dialects, spec
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs/user/migrate/cgpu.md").read_text()
+TEXT = (ROOT / "docs/reference/cgpu.md").read_text()
 MEANINGS = (ROOT / "docs/reference/share-variables.md").read_text()
 #: gpu-sharing-kernel.md 1.3.
 NODES = """version major default_memsize inst_ctl 0 N/policy N/max_inst N/free_weight N/<id>/id N/<id>/memsize
