@@ -18,6 +18,7 @@ from hook import cdi_words as cdi
 from nvc.cli import groups, options
 from nvc.cli.ctk import show
 from nvc.cli.ctk.tree import ROOT, Flag
+from tools.docs import commands as reference
 
 
 @pytest.fixture(scope="module")
@@ -129,3 +130,20 @@ def test_escape(text: str, expected: str) -> None:
 
 def test_prose_shows_code_bold_and_joins_lines() -> None:
     assert "see \\fBnvc\\-py\\fR for more" == manual.prose("see `nvc-py`\n   for more")
+
+
+def test_the_sites_reference_has_every_word_of_the_pages(pages: Path) -> None:
+    """tools/docs makes Markdown of them; what it does not know is an error."""
+    for page in (path for path in pages.rglob("*.*") if not path.read_text().startswith(".so ")):
+        text = page.read_text()
+        name, markdown = reference.convert(text)
+        assert name == f"{page.stem}({page.suffix[1:]})"
+        shown = re.sub(r"[^a-z0-9]+", " ", markdown.replace("\\", "").lower())
+        for line in text.replace(".SH SYNOPSIS\n", "").splitlines()[2:]:
+            words = reference.plain(re.sub(r"^\.(?:SH|(?:PP|TP|RS|RE|nf|fi|sp)\b.*)", "", line))
+            assert re.sub(r"[^a-z0-9]+", " ", words.lower()).strip() in shown, f"{page.name}: {line}"
+
+
+def test_a_request_that_the_reference_does_not_know_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"the request \.IP is not known"):
+        reference.convert(".TH X 1\n.IP a\n")

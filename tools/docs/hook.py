@@ -118,8 +118,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+#: Pages that a search finds before others, and after: beginning of the path -> factor.
+_BOOST = {"user/": 3.0, "index.md": 3.0, "measured/": 0.2, "changelog.md": 0.2}
+
+
 def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     here = page.file.src_uri
+    page.meta["search"] = {"boost": next((factor for one, factor in _BOOST.items() if here.startswith(one)), 1.0)}
     text = markdown.outside_fences(text, lambda part: _links(part, here))
     text = markdown.diagrams(text, posixpath.relpath("diagrams", posixpath.dirname(here) or "."))
     return markdown.for_python_markdown(text)

@@ -126,17 +126,17 @@ def _top(bed: Bed) -> None:
 
     with served_machine(bed) as name, RunningAgent(bed, name) as agent, contextlib.ExitStack() as stack:
         wrapped = Wrapped(bed, bed.runtime("runc", "hybrid"), agent.settings, machine=name)
-        for share in ("mem=40Gi,weight=60", "mem=10Gi,weight=30", "mem=4Gi,cap=20%"):
+        shares = {"train": "mem=40Gi,weight=60", "notebook": "mem=10Gi,weight=30", "batch": "mem=4Gi,cap=20%"}
+        for who, share in shares.items():
+            told = {"nvc.share": share, "nerdctl/namespace": "lab", "nerdctl/name": who}
             tree = bed.rootfs()
             shutil.copy(build("cuda_burn") / "cuda_burn", tree / "usr/bin/cuda_burn")
-            container = Container(
-                tree, ["cuda_burn", "600", "500000"], gpu_env("all"), annotations={"nvc.share": share}
-            )
+            container = Container(tree, ["cuda_burn", "600", "500000"], gpu_env("all"), annotations=told)
             stack.enter_context(held := Held(wrapped, container))
             assert held.line() == "started=1"
         time.sleep(5)  # a whole window of what the scheduler averages
         words = [bed.commands.nvc, f"--sim={agent.machine}", "top", "--once", f"--agent={agent.directory}/control"]
-        picture("top", "nvc-py top", typed(words, 125), 125)
+        picture("top", "nvc-py top", typed(words, 140), 140)
 
 
 if __name__ == "__main__":
