@@ -136,13 +136,14 @@ class Driver(Work):
 
     def prepare(self, namespace: str, name: str, uid: str) -> Sequence[Allotted]:
         claims.check_uid(uid)
-        claim = claims.decode(self._cluster.claim(namespace, name), uid, self._settings.node)
+        data = self._cluster.claim(namespace, name)
+        claim = claims.decode(data, uid, self._settings.node)
         machine = self._machine
         if machine is None:
             raise DeviceError(f"prepare: {claim}: this node has no GPU now", hint="nvc-py doctor on the node says why")
         policy, _ = policyfile.load_node(self._config())
         found = prepare.prepare(claim, machine, self._records, policy)
-        self._reporter.ready(namespace, name, [self._state(one) for one in found])
+        self._reporter.ready(data, [self._state(one) for one in found])
         return found
 
     def unprepare(self, uid: str) -> None:

@@ -50,10 +50,10 @@ class Reporter:
             self._told.pop(next(iter(self._told)))
         self._put(lambda: self._cluster.create_event(namespace, self._event(namespace, name, uid, message)))
 
-    def ready(self, namespace: str, name: str, devices: Iterable[dict[str, Any]]) -> None:
-        """The state of a claim's devices: entries of status.devices, without those of other drivers."""
+    def ready(self, claim: dict[str, Any], devices: Iterable[dict[str, Any]]) -> None:
+        """The state of a claim's devices: entries of its status.devices, ours alone. claim: as it was read."""
         own = list(devices)
-        self._put(lambda: self._write(namespace, name, own))
+        self._put(lambda: self._write(claim, own))
 
     def close(self, seconds: float = 2.0) -> None:
         """Tell what waits, for so long, and end."""
@@ -79,9 +79,9 @@ class Reporter:
             except Exception as error:  # the thread must not end: nothing would be told any more
                 self._say("report-failed", message=f"internal error: {type(error).__name__}: {error}", hint="report it")
 
-    def _write(self, namespace: str, name: str, own: list[dict[str, Any]]) -> None:
+    def _write(self, claim: dict[str, Any], own: list[dict[str, Any]]) -> None:
+        namespace, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
         for last in range(_TRIES - 1, -1, -1):
-            claim = self._cluster.claim(namespace, name)
             there = (claim.get("status") or {}).get("devices") or []
             devices = [one for one in there if one.get("driver") != DRIVER] + [_since(one, there) for one in own]
             if devices == there:
@@ -93,6 +93,9 @@ class Reporter:
             except ClusterError as error:
                 if not error.is_conflict or not last:
                     raise
+            uid, claim = claim["metadata"]["uid"], self._cluster.claim(namespace, name)
+            if claim["metadata"]["uid"] != uid:
+                return  # another claim of that name
 
     def _event(self, namespace: str, name: str, uid: str, message: str) -> dict[str, Any]:
         return {

@@ -4,17 +4,35 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from nvc.kube import names
+from nvc.doctor.finding import Finding
+from nvc.kube import api, names
 
 TOKEN = "looking"
 RESOURCES = "/apis/resource.k8s.io"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+
+
+def ask(table: dict[str, Any]) -> Callable[[str], Any]:
+    """Answers of an API server: path -> object; a number is an HTTP status."""
+
+    def get(path: str) -> Any:
+        found = table.get(path)
+        if isinstance(found, int):
+            raise api.Refused(f"the API server answers {found} to {path}", found)
+        return found
+
+    return get
+
+
+def bad(found: Iterable[Finding]) -> set[tuple[str, str]]:
+    """Level and check of what is wrong."""
+    return {(finding.level, finding.check) for finding in found if finding.level in ("warning", "error")}
 
 
 def listed(*items: dict[str, Any]) -> dict[str, Any]:

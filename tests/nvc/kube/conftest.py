@@ -128,6 +128,27 @@ class Bed:
             one.stop()
 
 
+def generations(bed: Bed) -> set[int]:
+    return {one["spec"]["pool"]["generation"] for one in list(bed.api.slices.values())}
+
+
+def published(bed: Bed) -> int:
+    """Waits until every GPU is; the generation."""
+    eventually(lambda: len(bed.api.slices) == 8 and len(generations(bed)) == 1)
+    return generations(bed).pop()
+
+
+def again(running: Running) -> None:
+    """The machine's key has changed."""
+    running.driver._key = None
+
+
+def device_of(bed: Bed, name: str) -> dict[str, Any]:
+    """As it is published; {} where it is not."""
+    rows = [device for one in list(bed.api.slices.values()) for device in one["spec"]["devices"]]
+    return next((row for row in rows if row["name"] == name), {"attributes": {"driverVersion": {}}})
+
+
 @pytest.fixture(scope="session")
 def sim(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Host]:
     if os.geteuid() != 0:

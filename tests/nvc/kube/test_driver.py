@@ -1,21 +1,16 @@
-"""The driver beside a kubelet and an API server: claims come and go, and every failure of its surroundings."""
+"""The driver beside a kubelet and an API server: claims come and go, and what is told of them."""
 
 from __future__ import annotations
 
-import os
-import socket
-import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from nvc.cdi import files
-from nvc.kube import kubelet, wire
 from nvc.share import policyfile
-from tests.nvc.kube.conftest import NODE, SHARE, Bed, Running, eventually
+from tests.nvc.kube.conftest import NODE, SHARE, Bed, again, eventually, generations, published
 
 WHOLE = {"device": "gpu-1", "shareID": "4b0ddbc6-5a1e-4b4a-9b9a-0a2f4e6c8d10"}
 
@@ -25,21 +20,6 @@ def edits(bed: Bed, uid: str, number: int = 0) -> dict[str, Any]:
     spec = yaml.safe_load(bed.file(uid).read_text())
     found: dict[str, Any] = next(one for one in spec["devices"] if one["name"] == f"{uid}-{number}")["containerEdits"]
     return found
-
-
-def generations(bed: Bed) -> set[int]:
-    return {one["spec"]["pool"]["generation"] for one in list(bed.api.slices.values())}
-
-
-def published(bed: Bed) -> int:
-    """Waits until every GPU is; the generation."""
-    eventually(lambda: len(bed.api.slices) == 8 and len(generations(bed)) == 1)
-    return generations(bed).pop()
-
-
-def again(running: Running) -> None:
-    """The machine's key has changed."""
-    running.driver._key = None
 
 
 def test_a_share_becomes_one_file_with_the_gpus_node_and_fixed_settings(bed: Bed) -> None:
@@ -65,7 +45,7 @@ def test_a_share_becomes_one_file_with_the_gpus_node_and_fixed_settings(bed: Bed
     assert "createContainer" == hook["hookName"]
 
 
-def test_engines_take_the_files_and_find_every_device(bed: Bed) -> None:
+def test_engines_take_the_files_and_find_everydevice_of(bed: Bed) -> None:
     bed.start()
     uid = bed.api.add_claim([SHARE, WHOLE])
     answer = bed.kubelet.prepare(("claim", uid))[uid]
@@ -186,125 +166,6 @@ def test_the_nodes_maximum_holds_for_what_a_claim_says(bed: Bed, monkeypatch: py
     assert not bed.file(uid).exists()
 
 
-def test_slices_come_back_within_seconds_and_with_the_same_generation(bed: Bed) -> None:
-    bed.start()
-    generation = published(bed)
-    for _ in range(3):
-        bed.api.forget_slices()
-        eventually(lambda: len(bed.api.slices) == 8, 5)
-    assert {generation} == generations(bed)
-    name = sorted(bed.api.slices)[3]
-    with bed.api.lock:
-        bed.api._change("DELETED", bed.api.slices.pop(name))
-    eventually(lambda: name in bed.api.slices, 5)
-    assert {generation} == generations(bed)
-
-
-def test_a_slice_that_somebody_changed_is_put_right(bed: Bed) -> None:
-    bed.start()
-    generation = published(bed)
-    name = sorted(bed.api.slices)[0]
-    with bed.api.lock:
-        changed = {**bed.api.slices[name], "spec": {**bed.api.slices[name]["spec"], "devices": []}}
-        bed.api.put(name, changed, "MODIFIED")
-    eventually(lambda: bed.api.slices[name]["spec"]["devices"])
-    assert published(bed) > generation
-
-
-def test_an_api_server_without_the_gate_is_told_of_and_not_written_to_for_ever(bed: Bed) -> None:
-    bed.api.ignores = {"allowMultipleAllocations"}
-    running = bed.start()
-    generation = published(bed)
-    eventually(lambda: running.events("slices-cut"))
-    assert "leaves out allowMultipleAllocations" in running.events("slices-cut")[0]["message"]
-    bed.api.forget_slices()
-    eventually(lambda: len(bed.api.slices) == 8)
-    assert generation == published(bed)
-    puts = [one for one in bed.api.asked if one[0] == "PUT"]
-    assert [] == puts
-
-
-def test_an_api_server_that_is_away_at_the_start_gets_the_slices_later(bed: Bed) -> None:
-    bed.api.stop()
-    running = bed.start()
-    eventually(lambda: running.events("slices-failed"))
-    bed.api.start()
-    published(bed)
-
-
-def test_an_error_of_a_gpu_taints_it_and_its_health_is_told(bed: Bed) -> None:
-    bed.start()
-    before = published(bed)
-    address = bed.gpus[2].bus_id[4:-2]
-    stream = iter(bed.kubelet.health())
-    assert {1} == set(next(stream).values())
-    with bed.kernel_log.open("a") as log:
-        log.write(f"3,1,1,-;NVRM: Xid (PCI:{address}): 31, pid=7, an application's own\n")
-        log.write(f"3,2,2,-;NVRM: Xid (PCI:{address}): 79, GPU has fallen off the bus.\n")
-
-    assert {"gpu-2"} == {name for name, health in next(stream).items() if health == 2}
-    device = eventually(lambda: _device(bed, "gpu-2").get("taints"))
-    assert [("gpu.nvc.dev/unhealthy", "xid-79", "NoSchedule")] == [
-        (one["key"], one["value"], one["effect"]) for one in device
-    ]
-    after = published(bed)
-    assert after > before
-    with bed.kernel_log.open("a") as log:
-        log.write(f"3,3,3,-;NVRM: Xid (PCI:{address}): 154, GPU recovery action changed from 0x1 to 0x0 (None)\n")
-    eventually(lambda: not _device(bed, "gpu-2").get("taints"))
-    assert {1} == set(next(stream).values())
-
-
-def test_health_is_served_under_the_old_name_too(bed: Bed) -> None:
-    bed.start()
-    assert 8 == len(next(iter(bed.kubelet.health(name=wire.HEALTH))))
-
-
-def test_a_gpu_that_went_is_tainted_and_given_to_nobody(bed: Bed) -> None:
-    running = bed.start()
-    published(bed)
-    uid = bed.api.add_claim([{**SHARE, "device": "gpu-7"}])
-    bed.machine.inventory = bed.inventory.replace(gpus=bed.gpus[:7])
-    again(running)
-
-    taints = eventually(lambda: _device(bed, "gpu-7").get("taints"))
-    assert "gone" == taints[0]["value"]
-    assert "gpu-7 is not on this node" in bed.kubelet.prepare(("claim", uid))[uid].error
-
-
-def test_a_driver_that_is_unloaded_takes_no_file_away_and_comes_back(bed: Bed) -> None:
-    running = bed.start()
-    uid = bed.api.add_claim([SHARE])
-    bed.kubelet.prepare(("claim", uid))
-    kept, bed.machine.inventory = bed.inventory, None
-    again(running)
-    eventually(lambda: _device(bed, "gpu-0").get("taints"))
-    assert "no GPU now" in bed.kubelet.prepare(("claim", uid))[uid].error
-    assert bed.file(uid).exists()
-    assert "" == bed.kubelet.unprepare(("claim", uid))[uid].error
-    bed.machine.inventory = kept
-    again(running)
-    eventually(lambda: not _device(bed, "gpu-0").get("taints"))
-    assert "" == bed.kubelet.prepare(("claim", uid))[uid].error
-
-
-def test_another_version_of_the_gpus_driver_is_in_files_and_slices(bed: Bed) -> None:
-    running = bed.start()
-    generation = published(bed)
-    uid = bed.api.add_claim([SHARE])
-    bed.kubelet.prepare(("claim", uid))
-    head = bed.file(uid).read_text().splitlines()[0]
-    driver = bed.inventory.driver
-    bed.machine.inventory = bed.inventory.replace(driver=driver.replace(nvrm_version="590.1.02", libraries=()))
-    before = (bed.cdi / "nvc.dev-driver.yaml").read_text()
-    again(running)
-
-    eventually(lambda: {"version": "590.1.2"} == _device(bed, "gpu-0")["attributes"]["driverVersion"])
-    assert published(bed) == generation + 1
-    assert before != (bed.cdi / "nvc.dev-driver.yaml").read_text()
-    assert head == bed.file(uid).read_text().splitlines()[0]
-
-
 def test_files_outlive_a_reboot_and_are_made_anew_from_their_records(bed: Bed) -> None:
     running = bed.start()
     uid = bed.api.add_claim([SHARE])
@@ -355,105 +216,6 @@ def test_a_fault_of_the_program_is_told_once_and_ends_nothing(bed: Bed, monkeypa
     eventually(lambda: len(bed.api.slices) == 8 and generations(bed) == {generation + 1})
 
 
-def test_slices_that_could_not_be_published_are_at_a_later_look(bed: Bed) -> None:
-    running = bed.start()
-    generation = published(bed)
-    bed.api.refuse["PUT", "resourceslices"] = 500
-    with bed.kernel_log.open("a") as log:
-        log.write(f"3,2,2,-;NVRM: Xid (PCI:{bed.gpus[2].bus_id[4:-2]}): 79, GPU has fallen off the bus.\n")
-    eventually(lambda: running.events("slices-failed"))
-    bed.api.refuse.clear()
-    eventually(lambda: _device(bed, "gpu-2").get("taints"), 5)
-    assert published(bed) > generation
-
-
-def test_the_kubelets_registration_is_in_a_file(bed: Bed) -> None:
-    """A pod's startup probe looks for it: only then the pod of the version before may go."""
-    mark = bed.cdi.parent / "registered"
-    bed.start(registered=str(mark))
-    assert not mark.exists()
-    bed.kubelet.register()
-    assert mark.exists()
-
-
-def test_a_process_that_ends_answers_until_the_kubelet_has_forgotten_it(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kubelet, "_FORGET_S", 1.5)
-    old = bed.start(instance="old")
-    uid = bed.api.add_claim([SHARE])
-    endpoint = bed.kubelet.register().endpoint
-    ending = threading.Thread(target=bed.stop, args=(old,))
-    ending.start()
-    eventually(lambda: not bed.kubelet.registrations())
-    assert "" == bed.kubelet.prepare(("claim", uid), endpoint=endpoint)[uid].error
-    ending.join()
-
-
-def test_two_processes_serve_while_the_driver_is_upgraded(bed: Bed) -> None:
-    old = bed.start(instance="old")
-    uid = bed.api.add_claim([SHARE])
-    first = bed.kubelet.prepare(("claim", uid))[uid]
-    published(bed)
-    new = bed.start(instance="new")
-    assert ["gpu.nvc.dev-old-reg.sock", "gpu.nvc.dev-new-reg.sock"] == [one.name for one in bed.kubelet.registrations()]
-    ends = [bed.kubelet.register(path).endpoint for path in bed.kubelet.registrations()]
-    assert [first, first] == [bed.kubelet.prepare(("claim", uid), endpoint=end)[uid] for end in ends]
-    bed.kubelet.unprepare(("claim", uid), endpoint=ends[1])
-    assert not bed.file(uid).exists(), "what one prepared the other one unprepares"
-    bed.stop(old)
-    assert ["gpu.nvc.dev-new-reg.sock"] == [one.name for one in bed.kubelet.registrations()]
-    assert not Path(ends[0]).exists()
-    assert first == bed.kubelet.prepare(("claim", uid))[uid]
-    bed.api.forget_slices()
-    published(bed)
-    assert new.events("slices")
-
-
-def test_only_the_newer_process_publishes_and_the_older_one_after_its_end(bed: Bed) -> None:
-    old = bed.start(instance="old")
-    published(bed)
-    seen = bed.inventory
-    bed.machine.inventory = seen.replace(driver=seen.driver.replace(nvrm_version="590.1.02"))
-    new = bed.start(instance="new")
-    eventually(lambda: {"version": "590.1.2"} == _device(bed, "gpu-0")["attributes"]["driverVersion"])
-    generation = published(bed)
-    told = len(old.events("slices"))
-    bed.api.forget_slices()
-    assert generation == published(bed)
-    assert told == len(old.events("slices"))
-    bed.stop(new)
-    bed.api.forget_slices()
-    published(bed)
-    assert {"version": seen.driver.nvrm_version.replace(".0", ".")} == _device(bed, "gpu-0")["attributes"][
-        "driverVersion"
-    ]
-
-
-def test_sockets_of_a_killed_process_are_removed_and_those_of_a_living_one_are_not(bed: Bed) -> None:
-    registry = bed.kubelet.directory / "plugins_registry"
-    registry.mkdir(parents=True)
-    with socket.socket(socket.AF_UNIX) as dead, socket.socket(socket.AF_UNIX) as other:
-        dead.bind(f"{registry}/gpu.nvc.dev-dead-reg.sock")
-        other.bind(f"{registry}/other.example-reg.sock")
-    bed.start(instance="old")
-    bed.start(instance="new")
-    assert ["gpu.nvc.dev-new-reg.sock", "gpu.nvc.dev-old-reg.sock", "other.example-reg.sock"] == sorted(
-        one.name for one in bed.kubelet.registrations()
-    )
-
-
-def test_the_end_leaves_slices_and_files_and_no_socket(bed: Bed) -> None:
-    running = bed.start()
-    uid = bed.api.add_claim([SHARE])
-    bed.kubelet.prepare(("claim", uid))
-    published(bed)
-    bed.stop(running)
-    assert bed.file(uid).exists()
-    assert 8 == len(bed.api.slices)
-    assert [] == [name for _, _, names in os.walk(bed.kubelet.directory) for name in names]
-
-
 def test_the_claims_status_says_what_is_held(bed: Bed) -> None:
     bed.start()
     uid = bed.api.add_claim([SHARE])
@@ -483,19 +245,6 @@ def test_without_the_right_to_write_a_status_pods_start(bed: Bed) -> None:
     published(bed)
 
 
-def test_slices_belong_to_the_node(bed: Bed) -> None:
-    bed.start()
-    published(bed)
-    owners = [one["metadata"]["ownerReferences"] for one in bed.api.slices.values()]
-    assert [[{"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": f"uid-of-{NODE}"}]] * 8 == owners
-
-
 def _config(source: str, **parameters: str) -> dict[str, Any]:
     opaque = {"driver": "gpu.nvc.dev", "parameters": {"apiVersion": "nvc.dev/v1", "kind": "Share", **parameters}}
     return {"source": source, "requests": [], "opaque": opaque}
-
-
-def _device(bed: Bed, name: str) -> dict[str, Any]:
-    """As it is published; {} where it is not."""
-    rows = [device for one in list(bed.api.slices.values()) for device in one["spec"]["devices"]]
-    return next((row for row in rows if row["name"] == name), {"attributes": {"driverVersion": {}}})

@@ -1,0 +1,144 @@
+"""What the driver publishes of the machine: slices, taints, health; and what disturbs it."""
+
+from __future__ import annotations
+
+from nvc.kube import wire
+from tests.nvc.kube.conftest import NODE, SHARE, Bed, again, device_of, eventually, generations, published
+
+
+def test_slices_come_back_within_seconds_and_with_the_same_generation(bed: Bed) -> None:
+    bed.start()
+    generation = published(bed)
+    for _ in range(3):
+        bed.api.forget_slices()
+        eventually(lambda: len(bed.api.slices) == 8, 5)
+    assert {generation} == generations(bed)
+    name = sorted(bed.api.slices)[3]
+    with bed.api.lock:
+        bed.api._change("DELETED", bed.api.slices.pop(name))
+    eventually(lambda: name in bed.api.slices, 5)
+    assert {generation} == generations(bed)
+
+
+def test_a_slice_that_somebody_changed_is_put_right(bed: Bed) -> None:
+    bed.start()
+    generation = published(bed)
+    name = sorted(bed.api.slices)[0]
+    with bed.api.lock:
+        changed = {**bed.api.slices[name], "spec": {**bed.api.slices[name]["spec"], "devices": []}}
+        bed.api.put(name, changed, "MODIFIED")
+    eventually(lambda: bed.api.slices[name]["spec"]["devices"])
+    assert published(bed) > generation
+
+
+def test_an_api_server_without_the_gate_is_told_of_and_not_written_to_for_ever(bed: Bed) -> None:
+    bed.api.ignores = {"allowMultipleAllocations"}
+    running = bed.start()
+    generation = published(bed)
+    eventually(lambda: running.events("slices-cut"))
+    assert "leaves out allowMultipleAllocations" in running.events("slices-cut")[0]["message"]
+    bed.api.forget_slices()
+    eventually(lambda: len(bed.api.slices) == 8)
+    assert generation == published(bed)
+    puts = [one for one in bed.api.asked if one[0] == "PUT"]
+    assert [] == puts
+
+
+def test_an_api_server_that_is_away_at_the_start_gets_the_slices_later(bed: Bed) -> None:
+    bed.api.stop()
+    running = bed.start()
+    eventually(lambda: running.events("slices-failed"))
+    bed.api.start()
+    published(bed)
+
+
+def test_an_error_of_a_gpu_taints_it_and_its_health_is_told(bed: Bed) -> None:
+    bed.start()
+    before = published(bed)
+    address = bed.gpus[2].bus_id[4:-2]
+    stream = iter(bed.kubelet.health())
+    assert {1} == set(next(stream).values())
+    with bed.kernel_log.open("a") as log:
+        log.write(f"3,1,1,-;NVRM: Xid (PCI:{address}): 31, pid=7, an application's own\n")
+        log.write(f"3,2,2,-;NVRM: Xid (PCI:{address}): 79, GPU has fallen off the bus.\n")
+
+    assert {"gpu-2"} == {name for name, health in next(stream).items() if health == 2}
+    device = eventually(lambda: device_of(bed, "gpu-2").get("taints"))
+    assert [("gpu.nvc.dev/unhealthy", "xid-79", "NoSchedule")] == [
+        (one["key"], one["value"], one["effect"]) for one in device
+    ]
+    after = published(bed)
+    assert after > before
+    with bed.kernel_log.open("a") as log:
+        log.write(f"3,3,3,-;NVRM: Xid (PCI:{address}): 154, GPU recovery action changed from 0x1 to 0x0 (None)\n")
+    eventually(lambda: not device_of(bed, "gpu-2").get("taints"))
+    assert {1} == set(next(stream).values())
+
+
+def test_health_is_served_under_the_old_name_too(bed: Bed) -> None:
+    bed.start()
+    assert 8 == len(next(iter(bed.kubelet.health(name=wire.HEALTH))))
+
+
+def test_a_gpu_that_went_is_tainted_and_given_to_nobody(bed: Bed) -> None:
+    running = bed.start()
+    published(bed)
+    uid = bed.api.add_claim([{**SHARE, "device": "gpu-7"}])
+    bed.machine.inventory = bed.inventory.replace(gpus=bed.gpus[:7])
+    again(running)
+
+    taints = eventually(lambda: device_of(bed, "gpu-7").get("taints"))
+    assert "gone" == taints[0]["value"]
+    assert "gpu-7 is not on this node" in bed.kubelet.prepare(("claim", uid))[uid].error
+
+
+def test_a_driver_that_is_unloaded_takes_no_file_away_and_comes_back(bed: Bed) -> None:
+    running = bed.start()
+    uid = bed.api.add_claim([SHARE])
+    bed.kubelet.prepare(("claim", uid))
+    kept, bed.machine.inventory = bed.inventory, None
+    again(running)
+    eventually(lambda: device_of(bed, "gpu-0").get("taints"))
+    assert "no GPU now" in bed.kubelet.prepare(("claim", uid))[uid].error
+    assert bed.file(uid).exists()
+    assert "" == bed.kubelet.unprepare(("claim", uid))[uid].error
+    bed.machine.inventory = kept
+    again(running)
+    eventually(lambda: not device_of(bed, "gpu-0").get("taints"))
+    assert "" == bed.kubelet.prepare(("claim", uid))[uid].error
+
+
+def test_another_version_of_the_gpus_driver_is_in_files_and_slices(bed: Bed) -> None:
+    running = bed.start()
+    generation = published(bed)
+    uid = bed.api.add_claim([SHARE])
+    bed.kubelet.prepare(("claim", uid))
+    head = bed.file(uid).read_text().splitlines()[0]
+    driver = bed.inventory.driver
+    bed.machine.inventory = bed.inventory.replace(driver=driver.replace(nvrm_version="590.1.02", libraries=()))
+    before = (bed.cdi / "nvc.dev-driver.yaml").read_text()
+    again(running)
+
+    eventually(lambda: {"version": "590.1.2"} == device_of(bed, "gpu-0")["attributes"]["driverVersion"])
+    assert published(bed) == generation + 1
+    assert before != (bed.cdi / "nvc.dev-driver.yaml").read_text()
+    assert head == bed.file(uid).read_text().splitlines()[0]
+
+
+def test_slices_that_could_not_be_published_are_at_a_later_look(bed: Bed) -> None:
+    running = bed.start()
+    generation = published(bed)
+    bed.api.refuse["PUT", "resourceslices"] = 500
+    with bed.kernel_log.open("a") as log:
+        log.write(f"3,2,2,-;NVRM: Xid (PCI:{bed.gpus[2].bus_id[4:-2]}): 79, GPU has fallen off the bus.\n")
+    eventually(lambda: running.events("slices-failed"))
+    bed.api.refuse.clear()
+    eventually(lambda: device_of(bed, "gpu-2").get("taints"), 5)
+    assert published(bed) > generation
+
+
+def test_slices_belong_to_the_node(bed: Bed) -> None:
+    bed.start()
+    published(bed)
+    owners = [one["metadata"]["ownerReferences"] for one in bed.api.slices.values()]
+    assert [[{"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": f"uid-of-{NODE}"}]] * 8 == owners
