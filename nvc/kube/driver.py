@@ -89,6 +89,8 @@ class Driver(Work):
         self._log = xids.KernelLog(settings.kernel_log)
         self._machine: Machine | None = None
         self._inventory: Inventory | None = None
+        self._published: Inventory | None = None
+        self._roots: dict[str, str] = {}
         self._key: object = self
         self._condition = Condition(effect=settings.effect)
         self._agent_missed, self._agent_looked = _AGENT_LOOKS, 0
@@ -125,14 +127,17 @@ class Driver(Work):
         present = self._machine.gpus if self._machine is not None else {}
         addresses = {gpu.uuid: bus_id(gpu) for gpu in self._inventory.gpus}
         problems = xids.problems(self._log.look(), addresses, present)
-        condition = Condition(self._is_guarded(), self._roots(self._inventory.gpus), problems, self._settings.effect)
+        condition = Condition(self._is_guarded(), self._roots, problems, self._settings.effect)
+        if self._inventory is self._published and condition == self._condition:
+            return False
         wanted = slices(self._inventory, condition)
         known = devices(self._inventory).values()
         self._board.set({one.name: problems.get(one.gpu, "") for one in known})
         if condition.problems != self._condition.problems:
             self._say("health", problems=dict(problems))
-        self._condition = condition
-        return self._publisher.set(wanted)
+        changed = self._publisher.set(wanted)
+        self._condition, self._published = condition, self._inventory
+        return changed
 
     def prepare(self, namespace: str, name: str, uid: str) -> Sequence[Allotted]:
         claims.check_uid(uid)
@@ -174,6 +179,7 @@ class Driver(Work):
         uuids, indices = {gpu.uuid for gpu in inventory.gpus}, {gpu.index for gpu in inventory.gpus}
         gone = tuple(gpu for gpu in before if gpu.uuid not in uuids and gpu.index not in indices)
         self._inventory = inventory.replace(gpus=(*inventory.gpus, *gone))
+        self._roots = self._find_roots(self._inventory.gpus)
         self._say("machine", gpus=len(inventory.gpus), driver=inventory.driver.nvrm_version)
 
     def _made(self, inventory: Inventory) -> Machine | None:
@@ -225,7 +231,7 @@ class Driver(Work):
         except NvcError:
             return False
 
-    def _roots(self, gpus: Sequence[Gpu]) -> dict[str, str]:
+    def _find_roots(self, gpus: Sequence[Gpu]) -> dict[str, str]:
         """PCI address -> the root complex, as the kernel names it."""
         found = {}
         for address in {bus_id(gpu) for gpu in gpus}:

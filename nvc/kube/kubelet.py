@@ -101,7 +101,7 @@ class HealthBoard:
 
 
 class Sockets:
-    """Both servers, and the names of their sockets.
+    """A server, and the names of its two sockets. One for both: each server of gRPC's wakes ten times a second.
 
     kubelet: its directory. instance: "" or a word that no other process of the driver has.
     """
@@ -114,12 +114,16 @@ class Sockets:
         self._board = board
         self._forget = _FORGET_S if instance else 0.0
         driver, health = _Driver(pool, work, say), _Health(pool, board)
-        self._work = self._server(
-            wire.handlers(wire.DRA, driver),
-            wire.handlers(wire.HEALTH, health),
-            wire.handlers(wire.HEALTH, health, wire.HEALTH_V1),
+        # One process a path; without this two could listen at one name.
+        self._server = grpc.server(ThreadPoolExecutor(_WORKERS), options=(("grpc.so_reuseport", 0),))
+        self._server.add_generic_rpc_handlers(
+            (
+                wire.handlers(wire.DRA, driver),
+                wire.handlers(wire.HEALTH, health),
+                wire.handlers(wire.HEALTH, health, wire.HEALTH_V1),
+                wire.handlers(wire.REGISTRATION, _Registration(self.endpoint, work, say)),
+            )
         )
-        self._registry = self._server(wire.handlers(wire.REGISTRATION, _Registration(self.endpoint, work, say)))
 
     def start(self) -> None:
         """Serve, then be found. Raises InitializationError."""
@@ -132,38 +136,30 @@ class Sockets:
                     f"{directory}: {reason(error)}",
                     hint="--kubelet-dir names the kubelet's directory, /var/lib/kubelet",
                 ) from error
-        # The kubelet connects as soon as the registration's socket is there.
-        for path, server in ((self.endpoint, self._work), (self.registration, self._registry)):
+        # The kubelet connects as soon as the registration's socket is there, and is answered from the start on.
+        for path in (self.endpoint, self.registration):
             if os.path.exists(path):
                 raise InitializationError(
                     f"{path}: another process of the driver answers there",
                     hint="end it, or give this one a name of its own: --instance",
                 )
             try:
-                if not server.add_insecure_port(f"unix:{path}"):
+                if not self._server.add_insecure_port(f"unix:{path}"):
                     raise RuntimeError("not bound")
             except RuntimeError as error:
                 raise InitializationError(
                     f"{path}: no socket can be made there: {error}",
                     hint="paths of sockets have 107 characters at most; is another driver running?",
                 ) from error
-            server.start()
+        self._server.start()
 
     def stop(self) -> None:
         """Stop being found, finish what is being answered, end."""
         _unlink(self.registration)
         time.sleep(self._forget)
         self._board.close()
-        ended = [server.stop(_GRACE_S) for server in (self._registry, self._work)]
-        for one in ended:
-            one.wait()
+        self._server.stop(_GRACE_S).wait()
         _unlink(self.endpoint)
-
-    def _server(self, *services: Any) -> Any:
-        # One process a path; without this two could listen at one name.
-        server = grpc.server(ThreadPoolExecutor(_WORKERS), options=(("grpc.so_reuseport", 0),))
-        server.add_generic_rpc_handlers(services)
-        return server
 
 
 class _Registration:

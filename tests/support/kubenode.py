@@ -165,7 +165,8 @@ class Node:
 
     def _write_rules(self, more: str = "") -> None:
         _RULES.parent.mkdir(exist_ok=True)
-        _RULES.write_text(f'[agent]\nmetrics = "{METRICS}"\n{more}')
+        # First, because keys before the first section are the file's own.
+        _RULES.write_text(f'{more}[agent]\nmetrics = "{METRICS}"\n')
         process = self.daemons["agent"].process if "agent" in self.daemons else None
         if process is not None and process.poll() is None:
             process.send_signal(signal.SIGHUP)
