@@ -46,6 +46,8 @@ def test_kills_leave_nothing_behind(driver: Node, pods: Pods, measured: Measured
         process.kill()
         process.wait()
         again[victim]()
+        # Pods end beside kills too: one at least has to have come up.
+        assert until(lambda: any(runs(pods, each) for each in claims), seconds=RETRY_S + 30)
         for name in [each for each in claims if runs(pods, each)][: AT_ONCE // 2]:
             pods.api.delete(f"/api/v1/namespaces/default/pods/{name}")
             del claims[name]
