@@ -75,7 +75,7 @@ void client_file_drop (struct tenant *tenant, struct process *process, int descr
 
 void client_files_forget (struct tenant *tenant, uint32_t client)
 {
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+    for (unsigned i = 0; i < tenant->process_end; i++)
         for (unsigned k = tenant->processes[i].serial != 0 ? tenant->processes[i].client_count : 0; k-- > 0;)
             if (tenant->processes[i].clients[k].client == client)
                 remove_at (tenant, &tenant->processes[i], k);

@@ -1,6 +1,8 @@
 /* Events of the tenants, and whether their status changed: what the supervisor's main thread is woken for. */
+#include "edges.h"
 #include "guard.h"
 #include "guard_private.h"
+#include "schedule.h"
 #include "tenant.h"
 
 #include <string.h>
@@ -27,6 +29,37 @@ void guard_take_changes (struct guard *guard)
     if (read (guard->changed_descriptor, &value, sizeof (value)) < 0)
         value = 0; /* it was not readable */
     atomic_store (&guard->is_changed, false);
+}
+
+/* FNV-1a, of what a look may change of the status: mostly it changes nothing, and the main thread is not woken for that. */
+static void add_news (uint64_t *news, uint64_t value) { *news = (*news ^ value) * UINT64_C (1099511628211); }
+
+bool guard_has_news (struct tenant *tenant)
+{
+    uint64_t news = UINT64_C (14695981039346656037), frozen_ns;
+    bool is_frozen = false, has;
+
+    pthread_mutex_lock (&tenant->lock);
+    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
+        add_news (&news, tenant_used (tenant, gpu));
+        add_news (&news, tenant->managed[gpu]);
+        add_news (&news, tenant->status.driver_usage[gpu]);
+        add_news (&news, rm_groups (tenant->rm, (int) gpu));
+        is_frozen |= edges_frozen (&tenant->edges, gpu, &frozen_ns);
+    }
+    for (unsigned i = 0; i < tenant->process_end; i++) {
+        add_news (&news, tenant->processes[i].serial);
+        add_news (&news, tenant->processes[i].client_count);
+        add_news (&news, tenant->processes[i].is_inherited);
+        for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
+            add_news (&news, tenant->processes[i].driver_usage[gpu]);
+    }
+    add_news (&news, tenant->orphan_space_count);
+    add_news (&news, tenant->waits_since);
+    has = is_frozen || news != tenant->news || tenant->lonely_since != 0;
+    tenant->news = news;
+    tenant_unlock (tenant);
+    return has;
 }
 
 /* Events of one tenant that wait to be read: the table is for all tenants. */

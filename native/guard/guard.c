@@ -284,7 +284,7 @@ int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *
         status->waits_for = (uint32_t) tenant->waits_for;
         status->waits_ns = guard_now () - tenant->waits_since;
     }
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+    for (unsigned i = 0; i < tenant->process_end; i++)
         status->processes += tenant->processes[i].serial != 0 && !tenant->processes[i].is_inherited;
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
         status->memory[gpu] = tenant_used (tenant, gpu);
@@ -303,7 +303,7 @@ int guard_tenant_processes (struct guard *guard, uint32_t id, struct guard_proce
 
     if (error != 0)
         return error;
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+    for (unsigned i = 0; i < tenant->process_end; i++) {
         const struct process *process = &tenant->processes[i];
 
         if (process->serial == 0)
@@ -327,7 +327,7 @@ int guard_tenant_gone (struct guard *guard, uint32_t id)
 
     if (error != 0)
         return error;
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+    for (unsigned i = 0; i < tenant->process_end; i++) {
         gone &= tenant->processes[i].serial == 0 || tenant->processes[i].is_inherited;
         is_inherited |= tenant->processes[i].serial != 0;
     }

@@ -158,12 +158,12 @@ void managed_refresh (struct tenant *tenant, uint64_t now)
 
     if (tenant->look_at == 0 || tenant->look_at > now)
         return;
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+    for (unsigned i = 0; i < tenant->process_end; i++)
         count += tenant->processes[i].serial != 0;
     if (count > LOOKS_A_SECOND)
         seldom = (uint64_t) LAST_LOOK_NS / LOOKS_A_SECOND * count;
     quiet = tenant_quiet (tenant, now);
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+    for (unsigned i = 0; i < tenant->process_end; i++) {
         struct process *process = &tenant->processes[i];
 
         if (process->serial == 0 || process->look_at == 0)
@@ -190,7 +190,7 @@ void managed_refresh (struct tenant *tenant, uint64_t now)
     }
     refresh_orphans (tenant, now);
     next = tenant->spaces_at;
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+    for (unsigned i = 0; i < tenant->process_end; i++) {
         const struct process *process = &tenant->processes[i];
 
         if (process->serial != 0 && process->look_at != 0 && (next == 0 || process->look_at < next))
@@ -199,24 +199,24 @@ void managed_refresh (struct tenant *tenant, uint64_t now)
     tenant->look_at = next;
 }
 
-void managed_called (struct tenant *tenant, uint64_t now)
+void managed_before (struct tenant *tenant, uint64_t at, uint64_t most)
 {
-    uint64_t soon = now + LAST_LOOK_NS;
-
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+    for (unsigned i = 0; i < tenant->process_end; i++) {
         struct process *process = &tenant->processes[i];
 
-        if (process->serial == 0 || process->look_at <= soon)
+        if (process->serial == 0 || process->look_at <= at || process->look_at > most)
             continue;
-        process->look_at = soon;
-        if (tenant->look_at > soon)
-            tenant->look_at = soon;
+        process->look_at = at;
+        if (tenant->look_at > at)
+            tenant->look_at = at;
     }
 }
 
+void managed_called (struct tenant *tenant, uint64_t now) { managed_before (tenant, now + LAST_LOOK_NS, UINT64_MAX); }
+
 void managed_now (struct tenant *tenant)
 {
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+    for (unsigned i = 0; i < tenant->process_end; i++) {
         struct process *process = &tenant->processes[i];
 
         if (process->serial != 0 && process->managed != 0 && !process->dead)

@@ -17,6 +17,8 @@ void managed_look (struct tenant *tenant, struct process *process);
 bool managed_was_seen (const struct process *process);
 /* It is new, and looked at from time to time. */
 void managed_watch (struct tenant *tenant, struct process *process);
+/* Looks that would be after `at`, until `most`, are at `at`. */
+void managed_before (struct tenant *tenant, uint64_t at, uint64_t most);
 /* The tenant called the driver again after a while: what is looked at from time to time is looked at soon. */
 void managed_called (struct tenant *tenant, uint64_t now);
 /* Every process that has such mappings is looked at now. */

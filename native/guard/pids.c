@@ -19,7 +19,7 @@ uint32_t pids_shown (void *context, uint32_t pid)
 {
     struct tenant *tenant = context;
 
-    for (unsigned i = 0; pid != 0 && i < TENANT_PROCESSES; i++)
+    for (unsigned i = 0; pid != 0 && i < tenant->process_end; i++)
         if (tenant->processes[i].serial != 0 && (uint32_t) tenant->processes[i].pid == pid)
             return shown (tenant->current, &tenant->processes[i]);
     return 0;
@@ -29,7 +29,7 @@ uint32_t pids_of_driver (void *context, uint32_t pid)
 {
     struct tenant *tenant = context;
 
-    for (unsigned i = 0; pid != 0 && i < TENANT_PROCESSES; i++)
+    for (unsigned i = 0; pid != 0 && i < tenant->process_end; i++)
         if (tenant->processes[i].serial != 0 && shown (tenant->current, &tenant->processes[i]) == pid)
             return (uint32_t) tenant->processes[i].pid;
     return 0;

@@ -62,6 +62,8 @@ void process_forget (struct tenant *tenant, struct process *process)
     close (process->memory);
     space_close (process);
     memset (process, 0, sizeof (*process));
+    while (tenant->process_end > 0 && tenant->processes[tenant->process_end - 1].serial == 0)
+        tenant->process_end--;
 }
 
 static struct process *free_place (struct tenant *tenant)
@@ -89,7 +91,7 @@ static struct process *enter (struct tenant *tenant, const struct privsep_proces
     struct epoll_event event = { .events = EPOLLIN };
     struct process *process;
 
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+    for (unsigned i = 0; i < tenant->process_end; i++) {
         process = &tenant->processes[i];
         if (process->serial != 0 && process->pid == found->pid && process->start_time == found->start_time && process_is_there (process)) {
             close (found->pidfd);
@@ -115,6 +117,8 @@ static struct process *enter (struct tenant *tenant, const struct privsep_proces
         .shares_memory = found->shares_memory,
         .entered_at = guard_now (),
     };
+    if (tenant->process_end <= (unsigned) (process - tenant->processes))
+        tenant->process_end = (unsigned) (process - tenant->processes) + 1;
     memcpy (process->pid_numbers, found->numbers, sizeof (found->numbers));
     event.data.u64 = process->serial;
     if (epoll_ctl (tenant->epoll, EPOLL_CTL_ADD, process->pidfd, &event) != 0) {

@@ -152,7 +152,7 @@ uint64_t reach_check (struct tenant *tenant, uint64_t now)
     if (!tenant->unreached)
         return 0;
     tenant->unreached = false;
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+    for (unsigned i = 0; i < tenant->process_end; i++) {
         struct process *process = &tenant->processes[i];
 
         if (process->serial != 0 && process->unreached_since != 0)

@@ -86,7 +86,7 @@ static bool may_hold (const struct tenant *tenant, const struct process *process
 
 static void query_all (struct tenant *tenant)
 {
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+    for (unsigned i = 0; i < tenant->process_end; i++)
         if (may_hold (tenant, &tenant->processes[i]))
             query (tenant, &tenant->processes[i]);
 }
@@ -108,7 +108,7 @@ static bool sum_usage (struct tenant *tenant)
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
         uint64_t sum = 0, duplicated = 0, known;
 
-        for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+        for (unsigned i = 0; i < tenant->process_end; i++) {
             sum += tenant->processes[i].serial ? tenant->processes[i].driver_usage[gpu] : 0;
             duplicated += tenant->processes[i].serial ? tenant->processes[i].driver_duplicated[gpu] : 0;
         }
@@ -139,10 +139,10 @@ static void select_offender (struct tenant *tenant, uint32_t gpu)
 {
     bool is_suspected = false, is_found = false;
 
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+    for (unsigned i = 0; i < tenant->process_end; i++)
         is_suspected |= tenant->processes[i].is_suspect && tenant->excess[gpu] > tenant->processes[i].excess_before[gpu];
     for (enum offender_rank rank = RANK_SUSPECT_THAT_GREW; is_suspected && !is_found && rank <= RANK_SUSPECT; rank++)
-        for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+        for (unsigned i = 0; i < tenant->process_end; i++)
             if (has_rank (&tenant->processes[i], gpu, rank)) {
                 kill_offender (tenant, &tenant->processes[i]);
                 is_found = true;
@@ -211,7 +211,7 @@ static uint64_t idle_interval (const struct tenant *tenant)
 {
     uint64_t count = 0, seldom = LAST_ASK_NS;
 
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+    for (unsigned i = 0; i < tenant->process_end; i++)
         count += may_hold (tenant, &tenant->processes[i]);
     if (count > ASKS_A_SECOND)
         seldom = LAST_ASK_NS / ASKS_A_SECOND * count;
@@ -257,7 +257,7 @@ static bool query_due (struct tenant *tenant, uint64_t now, bool *any_published)
 {
     bool any_cleared = false;
 
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+    for (unsigned i = 0; i < tenant->process_end; i++) {
         struct process *process = &tenant->processes[i];
         bool known;
 
@@ -311,7 +311,7 @@ void reconcile_due (struct tenant *tenant, uint64_t now)
     seldom = idle_interval (tenant);
     spent = guard_now () - begun;
     tenant->ask_at = 0;
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+    for (unsigned i = 0; i < tenant->process_end; i++) {
         struct process *process = &tenant->processes[i];
 
         if (process->serial == 0 || process->ask_at == 0)
@@ -330,20 +330,20 @@ void reconcile_due (struct tenant *tenant, uint64_t now)
     }
 }
 
-void reconcile_called (struct tenant *tenant, uint64_t now)
+void reconcile_before (struct tenant *tenant, uint64_t at, uint64_t most)
 {
-    uint64_t soon = now + LAST_ASK_NS;
-
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+    for (unsigned i = 0; i < tenant->process_end; i++) {
         struct process *process = &tenant->processes[i];
 
-        if (process->serial == 0 || process->ask_at <= soon)
+        if (process->serial == 0 || process->ask_at <= at || process->ask_at > most)
             continue;
-        process->ask_at = soon;
-        if (tenant->ask_at > soon)
-            tenant->ask_at = soon;
+        process->ask_at = at;
+        if (tenant->ask_at > at)
+            tenant->ask_at = at;
     }
 }
+
+void reconcile_called (struct tenant *tenant, uint64_t now) { reconcile_before (tenant, now + LAST_ASK_NS, UINT64_MAX); }
 
 void reconcile_all (struct tenant *tenant)
 {
@@ -379,7 +379,7 @@ void reconcile_baseline (struct tenant *tenant, struct process *process)
     if (process->asked_at == 0)
         query (tenant, process);
     /* Others may be made to hold what it wins, and what they hold already is not to be taken for that. */
-    for (unsigned i = 0; i < TENANT_PROCESSES && (is_first || has_won); i++) {
+    for (unsigned i = 0; i < tenant->process_end && (is_first || has_won); i++) {
         struct process *other = &tenant->processes[i];
 
         if (other->serial == 0)

@@ -12,6 +12,8 @@ void reconcile_at (struct tenant *tenant, struct process *process, uint64_t at);
 /* Asks about the processes whose time has come: dead ones whose memory the driver has released are refunded, and what a process
  * holds beyond the ledger is charged. */
 void reconcile_due (struct tenant *tenant, uint64_t now);
+/* Questions that would be asked after `at`, until `most`, are at `at`. */
+void reconcile_before (struct tenant *tenant, uint64_t at, uint64_t most);
 /* The tenant called the driver again after a while: processes that are asked about from time to time are asked about soon. */
 void reconcile_called (struct tenant *tenant, uint64_t now);
 /* The driver is asked about all living processes now. */

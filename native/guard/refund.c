@@ -24,11 +24,11 @@ bool refund_is_expected (const struct tenant *tenant)
 /* Asks about all that have ended and are not refunded. Whether there are some still, or UVM has what they had. */
 static bool is_pending (struct tenant *tenant)
 {
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+    for (unsigned i = 0; i < tenant->process_end; i++)
         if (tenant->processes[i].serial != 0 && tenant->processes[i].dead)
             reconcile_at (tenant, &tenant->processes[i], guard_now ());
     reconcile_due (tenant, guard_now ());
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+    for (unsigned i = 0; i < tenant->process_end; i++)
         if (tenant->processes[i].serial != 0 && tenant->processes[i].dead && !tenant->processes[i].is_inherited)
             return true;
     retained_check (tenant, 0);

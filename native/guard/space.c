@@ -185,7 +185,7 @@ void space_check (struct tenant *tenant)
 
 void space_release (struct tenant *tenant)
 {
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+    for (unsigned i = 0; i < tenant->process_end; i++)
         space_close (&tenant->processes[i]);
     for (unsigned i = 0; i < tenant->orphan_space_count; i++)
         close (tenant->orphan_spaces[i].memory);

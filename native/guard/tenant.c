@@ -104,11 +104,24 @@ static void process_ended (struct tenant *tenant, uint64_t serial)
     tenant_unlock (tenant);
 }
 
+/* Of a tenant that makes no call what is looked at from time to time is looked at together: each time this thread, the monitor's and the main
+ * one are woken. */
+static void bring_together (struct tenant *tenant, uint64_t now)
+{
+    uint64_t most = now + tenant_quiet (tenant, now) / 2;
+
+    if (tenant->look_at != 0 && tenant->look_at <= now)
+        reconcile_before (tenant, now, most);
+    else if (tenant->ask_at != 0 && tenant->ask_at <= now)
+        managed_before (tenant, now, most);
+}
+
 uint64_t tenant_look (struct tenant *tenant, uint64_t now, int *held)
 {
     uint64_t next, again;
 
     pthread_mutex_lock (&tenant->lock);
+    bring_together (tenant, now);
     managed_refresh (tenant, now);
     reconcile_due (tenant, now);
     again = reach_check (tenant, now);
@@ -207,6 +220,7 @@ static void *run (void *argument)
     struct tenant *tenant = argument;
     struct pollfd waited[2 + TENANT_LISTENERS];
     bool is_due = true; /* something beside notifications was looked at */
+    bool is_timer = false; /* because its time had come, and nothing had happened */
 
     prctl (PR_SET_NAME, "nvc-guard-look");
     turn_take (&tenant->turn);
@@ -218,11 +232,11 @@ static void *run (void *argument)
         if (held != 0 && (timeout < 0 || held < timeout))
             timeout = held;
 
-        if (is_due)
+        if (guard_has_news (tenant) || (is_due && !is_timer))
             guard_changed (tenant->guard);
         /* poll, because the kernel's "wake up on the same CPU" does not pass through an epoll descriptor. */
         turn_give (&tenant->turn);
-        is_due = poll (waited, count, timeout) <= 0;
+        is_timer = is_due = poll (waited, count, timeout) <= 0;
         turn_take (&tenant->turn);
         /* A listener that the other thread let go of is closed by it, and its number may be a new one's by now. */
         if (is_due || changes != tenant->receiver.changes)

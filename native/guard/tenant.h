@@ -62,6 +62,7 @@ struct tenant {
     const struct rm_abi *abi;
     struct rm *rm;
     struct process processes[TENANT_PROCESSES];
+    unsigned process_end; /* from this place on all are free: mostly a few of 512 are not, each of them a page of its own */
     struct thread_entry threads[TENANT_THREADS];
     struct inflight_call inflight[TENANT_INFLIGHT];
     unsigned inflight_count;
@@ -90,6 +91,7 @@ struct tenant {
     uint64_t lonely_since; /* CLOCK_MONOTONIC ns: nothing of it is left but memory that others hold; 0: more is */
     struct fair fair;
     _Atomic uint64_t called_at; /* its last call (CLOCK_MONOTONIC ns) */
+    uint64_t news; /* of the status at its second thread's last look */
     struct retained retained; /* what was freed and lives on, charged too */
     struct guard_status status; /* counters */
 
@@ -128,7 +130,7 @@ static inline uint64_t tenant_quiet (const struct tenant *tenant, uint64_t now)
 /* Whether a process that called the driver is there, or was not released yet. */
 static inline bool tenant_has_process (const struct tenant *tenant)
 {
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+    for (unsigned i = 0; i < tenant->process_end; i++)
         if (tenant->processes[i].serial != 0)
             return true;
     return false;

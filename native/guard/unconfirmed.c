@@ -66,7 +66,7 @@ static uint64_t rounded_up (const struct tenant *tenant, uint64_t reported)
 /* What was given back since is not to hide what is won after it. */
 static void lower (struct tenant *tenant, uint32_t gpu)
 {
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++)
+    for (unsigned i = 0; i < tenant->process_end; i++)
         if (tenant->processes[i].excess_before[gpu] > tenant->excess[gpu])
             tenant->processes[i].excess_before[gpu] = tenant->excess[gpu];
 }
@@ -84,7 +84,7 @@ void unconfirmed_lower (struct tenant *tenant, uint32_t gpu, uint64_t most)
     if (tenant->raced_reported[gpu] == 0)
         return;
     tenant->raced_reported[gpu] = 0;
-    for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+    for (unsigned i = 0; i < tenant->process_end; i++) {
         struct process *process = &tenant->processes[i];
         uint64_t room = most - tenant->raced_reported[gpu];
 
@@ -102,7 +102,7 @@ static void attribute (struct tenant *tenant, uint32_t gpu, uint64_t reported)
 {
     tenant->raced_reported[gpu] += reported;
     for (int must_grow = 1; must_grow >= 0 && reported > 0; must_grow--)
-        for (unsigned i = 0; i < TENANT_PROCESSES && reported > 0; i++) {
+        for (unsigned i = 0; i < tenant->process_end && reported > 0; i++) {
             struct process *process = &tenant->processes[i];
             uint64_t room = process->driver_usage[gpu] - process->raced_reported[gpu];
 
@@ -119,7 +119,7 @@ void unconfirmed_settle (struct tenant *tenant)
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
         uint64_t before = UINT64_MAX;
 
-        for (unsigned i = 0; i < TENANT_PROCESSES; i++) {
+        for (unsigned i = 0; i < tenant->process_end; i++) {
             const struct process *process = &tenant->processes[i];
 
             if (process->serial != 0 && process->is_suspect && process->excess_before[gpu] < before)

@@ -10,8 +10,9 @@
 /* The first word of a packet. nvc/guard/channel.py has the same numbers; a test compares them. */
 enum channel_operation {
     CHANNEL_REPLY = 0, /* result; what a request asked for */
-    CHANNEL_START = 1, /* a tenant: struct channel_start; descriptors: plan; for the supervisor, counters; the node's usage page if known */
-    CHANNEL_OPEN = 2,  /* reply: struct channel_state; descriptor: counters, for reading */
+    CHANNEL_START = 1, /* a tenant: struct channel_start; descriptors: plan; for the supervisor, counters; the node's usage page if known; for the
+                          supervisor, an eventfd of what it publishes, and the container's cgroup.kill, where there is one */
+    CHANNEL_OPEN = 2,  /* reply: struct channel_state; descriptors: counters, for reading; the eventfd */
     CHANNEL_LISTEN = 3, /* struct channel_listen; descriptor: a listener */
     CHANNEL_ATTACH = 4, /* struct channel_attach; descriptors: pidfd, then those of the channels */
     CHANNEL_REMOVE = 5, /* the tenant is over: its channels are started, supervisor and monitor end */
@@ -22,7 +23,8 @@ enum channel_operation {
     CHANNEL_JOIN = 10,   /* one more container of the tenant's group: struct channel_container; descriptor: its listener; to the supervisor: its
                             cgroup.kill, where there is one */
     CHANNEL_LEAVE = 11,  /* that container has ended: struct channel_container. -EBUSY: not wholly */
-    CHANNEL_PROBE = 12,  /* agent to prober: struct channel_probe; descriptor: a tenant's counters, for reading; none: it has none any more */
+    CHANNEL_PROBE = 12,  /* agent to prober: struct channel_probe; descriptors: a tenant's counters, for reading, and the eventfd of what
+                            is published, if it has one; none: the tenant is over */
     CHANNEL_PIDS = 13,   /* agent to prober: struct channel_pids: it asks about these too, until the next ones */
 };
 

@@ -106,15 +106,15 @@ static bool send_state (const struct monitor *self, int connection, int result)
                                    .monitor = getpid (),
                                    .supervisor = self->pid };
     char path[32];
-    int file;
+    int files[2] = { -1, self->published };
     bool is_sent;
 
     snprintf (path, sizeof (path), "/proc/self/fd/%d", self->counters);
-    file = open (path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
+    files[0] = open (path, O_RDONLY | O_CLOEXEC);
+    if (files[0] < 0)
         return channel_reply (connection, -errno);
-    is_sent = channel_send (connection, &state, sizeof (state), &file, 1);
-    close (file);
+    is_sent = channel_send (connection, &state, sizeof (state), files, 2);
+    close (files[0]);
     return is_sent;
 }
 
@@ -362,7 +362,7 @@ static int serve_agent (struct monitor *self, int connection)
 
 int main (int argc, char **argv)
 {
-    static struct monitor self = { .supervisor = -1, .pidfd = -1, .privsep = -1, .server = -1, .counters = -1, .watchdog = -1, .containers = CONTAINERS_NONE };
+    static struct monitor self = { .supervisor = -1, .pidfd = -1, .privsep = -1, .server = -1, .counters = -1, .published = -1, .watchdog = -1, .containers = CONTAINERS_NONE };
     struct rlimit none = { 0, 0 };
     char problem[OWN_CGROUP_MESSAGE], more[OWN_CGROUP_MESSAGE + 32];
     int socket, accepts = 0;

@@ -25,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -44,28 +45,55 @@
 static void forget (struct prober *self, uint32_t tenant)
 {
     for (unsigned i = self->tenant_count; i-- > 0;)
-        if (self->tenants[i].tenant.tenant == tenant) {
-            close (self->tenants[i].counters);
+        if (self->tenants[i]->tenant.tenant == tenant) {
+            struct probed *gone = self->tenants[i];
+
+            if (gone->published >= 0) {
+                (void) epoll_ctl (self->epoll, EPOLL_CTL_DEL, gone->published, NULL); /* others have it open still */
+                close (gone->published);
+            }
+            close (gone->counters);
+            free (gone);
             self->tenants[i] = self->tenants[--self->tenant_count];
         }
 }
 
-/* The descriptor is the tenant's then, or closed. */
-static void add (struct prober *self, const struct channel_probe *tenant, int counters)
+static bool has_room (struct prober *self)
 {
-    forget (self, tenant->tenant);
-    if (self->tenant_count == self->room) {
-        unsigned room = self->room != 0 ? 2 * self->room : 16;
-        struct probed *tenants = realloc (self->tenants, room * sizeof (*tenants));
+    unsigned room = self->room != 0 ? 2 * self->room : 16;
+    struct probed **tenants;
 
-        if (tenants == NULL) {
-            close (counters);
-            return;
-        }
-        self->tenants = tenants;
-        self->room = room;
+    if (self->tenant_count < self->room)
+        return true;
+    tenants = realloc (self->tenants, room * sizeof (struct probed *));
+    if (tenants == NULL)
+        return false;
+    self->tenants = tenants;
+    self->room = room;
+    return true;
+}
+
+/* The descriptors are the tenant's then, or closed. */
+static void add (struct prober *self, const struct channel_probe *tenant, int counters, int published)
+{
+    struct epoll_event event = { .events = EPOLLIN | EPOLLET };
+    struct probed *made = calloc (1, sizeof (*made));
+
+    forget (self, tenant->tenant);
+    if (made == NULL || !has_room (self)) {
+        free (made);
+        close (counters);
+        if (published >= 0)
+            close (published);
+        return;
     }
-    self->tenants[self->tenant_count++] = (struct probed) { .tenant = *tenant, .counters = counters };
+    *made = (struct probed) { .tenant = *tenant, .counters = counters, .published = published };
+    event.data.ptr = made;
+    if (published >= 0 && epoll_ctl (self->epoll, EPOLL_CTL_ADD, published, &event) != 0) {
+        close (published);
+        made->published = -1;
+    }
+    self->tenants[self->tenant_count++] = made;
 }
 
 static void let_go (struct prober *self)
@@ -95,10 +123,10 @@ static bool serve (struct prober *self)
         return false;
     if (size == sizeof (message.probe) && message.head.operation == CHANNEL_PROBE) {
         if (count != 0)
-            add (self, &message.probe, files[0]);
+            add (self, &message.probe, files[0], count > 1 ? files[1] : -1);
         else
             forget (self, message.probe.tenant);
-        kept = count != 0;
+        kept = count < 2 ? count : 2;
     }
     if (size == sizeof (message.pids) && message.head.operation == CHANNEL_PIDS && message.pids.count <= CHANNEL_PIDS_MOST) {
         self->named = message.pids;
@@ -127,7 +155,7 @@ static void take_connection (struct prober *self)
     if (self->connection >= 0)
         let_go (self);
     while (self->tenant_count != 0)
-        forget (self, self->tenants[0].tenant.tenant);
+        forget (self, self->tenants[0]->tenant.tenant);
     self->connection = files[0];
 }
 
@@ -217,6 +245,7 @@ int main (int argc, char **argv)
         self.connection = self.socket;
         self.socket = -1;
     }
+    self.epoll = epoll_create1 (EPOLL_CLOEXEC);
     if (!open_driver (&self, argv[3]))
         return NO_DRIVER;
     if (confine ((uid_t) strtoul (argv[4], NULL, 10)) != 0)

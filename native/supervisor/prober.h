@@ -12,7 +12,9 @@
 
 struct probed {
     struct channel_probe tenant;
-    int counters;
+    int counters, published; /* the last: -1: nothing tells that the counters are others, and they are read each time */
+    bool is_read;            /* what follows is what they say */
+    uint64_t called_ns;      /* 0: they are none */
     uint32_t pids[ADDED_MOST];
     unsigned pid_count;
 };
@@ -31,7 +33,8 @@ struct prober {
     uint64_t usage_at; /* the next question */
     uint64_t used_at; /* with an agent, or a tenant's process that holds memory */
     struct driver_client client;
-    struct probed *tenants;
+    int epoll; /* of all tenants' `published`, edge-triggered: nothing is read from them, which the agent hears of too */
+    struct probed **tenants;
     unsigned tenant_count, room;
     struct channel_pids named; /* by the agent */
     uint32_t index; /* of the valid copy */
@@ -51,7 +54,7 @@ struct prober {
 /* CLOCK_MONOTONIC, ns. */
 uint64_t prober_now (void);
 /* Which tenants called the driver last. */
-void prober_publish_calls (const struct prober *self);
+void prober_publish_calls (struct prober *self);
 /* Whether nothing of any tenant is left, as their supervisors say. */
 bool prober_is_over (const struct prober *self);
 /* prober_time.c: takes the samples of a GPU that are new, into self->computed. */

@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -43,24 +44,57 @@ static size_t counters_at (const struct probed *tenant)
     return offsetof (struct counters_file, counters) + head[2] * sizeof (struct counters);
 }
 
-void prober_publish_calls (const struct prober *self)
+/* When the tenant called the driver, and numbers of processes that its supervisor has in its counters. */
+static void read_counters (struct probed *tenant)
+{
+    struct guard_process process;
+    size_t at = counters_at (tenant);
+    uint32_t count, is_gone;
+
+    tenant->pid_count = 0;
+    tenant->is_read = tenant->published >= 0;
+    if (at == 0 || !get (tenant->counters, &tenant->called_ns, sizeof (tenant->called_ns), at + offsetof (struct counters, status.called_ns)))
+        tenant->called_ns = 0;
+    if (at == 0 || !get (tenant->counters, &is_gone, sizeof (is_gone), at + offsetof (struct counters, is_gone)) || is_gone ||
+        !get (tenant->counters, &count, sizeof (count), at + offsetof (struct counters, process_count)))
+        return;
+    for (uint32_t i = 0; i < count && i < COUNTERS_PROCESSES && tenant->pid_count < ADDED_MOST; i++)
+        if (get (tenant->counters, &process, offsetof (struct guard_process, memory), at + offsetof (struct counters, processes) + i * sizeof (process)))
+            tenant->pids[tenant->pid_count++] = process.pid;
+}
+
+/* Those that published something since the last time are read again, and no others. */
+static void read_published (struct prober *self)
+{
+    struct epoll_event events[128];
+    int count;
+
+    do {
+        count = epoll_wait (self->epoll, events, 128, 0);
+        for (int i = 0; i < count; i++)
+            ((struct probed *) events[i].data.ptr)->is_read = false;
+    } while (count == 128);
+    for (unsigned i = 0; i < self->tenant_count; i++)
+        if (!self->tenants[i]->is_read)
+            read_counters (self->tenants[i]);
+}
+
+void prober_publish_calls (struct prober *self)
 {
     struct guard_contention page = { .magic = GUARD_CONTENTION_MAGIC };
     uint64_t now = prober_now ();
 
+    read_published (self);
     for (unsigned i = 0; i < self->tenant_count; i++) {
-        size_t at = counters_at (&self->tenants[i]);
-        uint64_t called;
+        const struct probed *tenant = self->tenants[i];
+        uint64_t called = tenant->called_ns < now ? tenant->called_ns : now;
 
-        if (at == 0 || !get (self->tenants[i].counters, &called, sizeof (called), at + offsetof (struct counters, status.called_ns)))
-            continue;
-        called = called < now ? called : now;
         if (called >= page.last[0].called_ns) {
             page.last[1] = page.last[0];
-            page.last[0].tenant = self->tenants[i].tenant.tenant;
+            page.last[0].tenant = tenant->tenant.tenant;
             page.last[0].called_ns = called;
         } else if (called >= page.last[1].called_ns) {
-            page.last[1].tenant = self->tenants[i].tenant.tenant;
+            page.last[1].tenant = tenant->tenant.tenant;
             page.last[1].called_ns = called;
         }
     }
@@ -73,28 +107,12 @@ bool prober_is_over (const struct prober *self)
     uint32_t is_gone;
 
     for (unsigned i = 0; i < self->tenant_count; i++) {
-        size_t at = counters_at (&self->tenants[i]);
+        size_t at = counters_at (self->tenants[i]);
 
-        if (at == 0 || !get (self->tenants[i].counters, &is_gone, sizeof (is_gone), at + offsetof (struct counters, is_gone)) || !is_gone)
+        if (at == 0 || !get (self->tenants[i]->counters, &is_gone, sizeof (is_gone), at + offsetof (struct counters, is_gone)) || !is_gone)
             return false;
     }
     return true;
-}
-
-/* Numbers of processes that the tenant's supervisor has in its counters. */
-static void read_pids (struct probed *tenant)
-{
-    struct guard_process process;
-    size_t at = counters_at (tenant);
-    uint32_t count, is_gone;
-
-    tenant->pid_count = 0;
-    if (at == 0 || !get (tenant->counters, &is_gone, sizeof (is_gone), at + offsetof (struct counters, is_gone)) || is_gone ||
-        !get (tenant->counters, &count, sizeof (count), at + offsetof (struct counters, process_count)))
-        return;
-    for (uint32_t i = 0; i < count && i < COUNTERS_PROCESSES && tenant->pid_count < ADDED_MOST; i++)
-        if (get (tenant->counters, &process, offsetof (struct guard_process, memory), at + offsetof (struct counters, processes) + i * sizeof (process)))
-            tenant->pids[tenant->pid_count++] = process.pid;
 }
 
 static void add_pid (struct prober *self, uint32_t pid)
@@ -142,8 +160,8 @@ static bool list_pids (struct prober *self, unsigned gpu)
     for (uint32_t i = 0; i < self->named.count; i++)
         add_pid (self, (uint32_t) self->named.pids[i]);
     for (unsigned i = 0; i < self->tenant_count; i++)
-        for (unsigned j = 0; has_gpu (&self->tenants[i], uuid) && j < self->tenants[i].pid_count; j++)
-            add_pid (self, self->tenants[i].pids[j]);
+        for (unsigned j = 0; has_gpu (self->tenants[i], uuid) && j < self->tenants[i]->pid_count; j++)
+            add_pid (self, self->tenants[i]->pids[j]);
     return true;
 }
 
@@ -224,9 +242,9 @@ static bool ask_gpu (struct prober *self, unsigned gpu, struct usage_gpu *row)
 static bool is_used (const struct prober *self)
 {
     for (unsigned i = 0; i < self->tenant_count; i++)
-        for (unsigned j = 0; j < self->tenants[i].pid_count; j++)
+        for (unsigned j = 0; j < self->tenants[i]->pid_count; j++)
             for (uint32_t row = 0; row < self->now.head.row_count; row++)
-                if (self->now.rows[row].pid == self->tenants[i].pids[j] && self->now.rows[row].own != 0)
+                if (self->now.rows[row].pid == self->tenants[i]->pids[j] && self->now.rows[row].own != 0)
                     return true;
     return false;
 }
@@ -259,8 +277,7 @@ void prober_publish_usage (struct prober *self)
     head->sequence++;
     head->gpu_count = self->client.gpu_count;
     head->row_count = 0;
-    for (unsigned i = 0; i < self->tenant_count; i++)
-        read_pids (&self->tenants[i]);
+    read_published (self);
     for (unsigned gpu = 0; gpu < self->client.gpu_count; gpu++) {
         struct usage_gpu *row = &head->gpus[gpu];
         uint64_t asked_ns = prober_now ();

@@ -17,6 +17,14 @@ static bool put (const struct supervisor *self, const void *from, size_t size, s
     return pwrite (self->counters_file, from, size, (off_t) at) == (ssize_t) size;
 }
 
+static void tell (const struct supervisor *self)
+{
+    uint64_t one = 1;
+
+    if (write (self->published_file, &one, sizeof (one)) < 0)
+        return; /* nobody has looked for an age: it is readable */
+}
+
 void supervisor_publish_events (struct supervisor *self)
 {
     struct guard_event events[64];
@@ -29,8 +37,8 @@ void supervisor_publish_events (struct supervisor *self)
                     offsetof (struct counters_file, events) + self->event_count % COUNTERS_EVENTS * sizeof (events[0]));
         self->event_count++;
     }
-    if (count > 0)
-        (void) put (self, &self->event_count, sizeof (self->event_count), offsetof (struct counters_file, event_count));
+    if (count > 0 && put (self, &self->event_count, sizeof (self->event_count), offsetof (struct counters_file, event_count)))
+        tell (self);
     pthread_mutex_unlock (&self->events_lock);
 }
 
@@ -72,6 +80,7 @@ int supervisor_publish (struct supervisor *self)
         put (self, &index, sizeof (index), offsetof (struct counters_file, index))) {
         self->index = index;
         memcpy (&self->published, counters, used);
+        tell (self);
     }
     return result;
 }

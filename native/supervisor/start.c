@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -190,7 +191,7 @@ static int start_privileged (struct monitor *self, int plan_file)
 
 int monitor_start (struct monitor *self, const struct channel_start *start, const int files_of_start[2], int listener)
 {
-    int files[4] = { files_of_start[0], -1, files_of_start[1], -1 }, error;
+    int files[5] = { files_of_start[0], -1, files_of_start[1], -1, -1 }, error;
     char more[64];
 
     self->start = *start;
@@ -203,15 +204,19 @@ int monitor_start (struct monitor *self, const struct channel_start *start, cons
         return self->counters;
     if (self->supervisor < 0 && !monitor_prepare (self))
         return -errno;
+    self->published = eventfd (0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (self->published < 0)
+        return -errno;
     files[1] = self->counters;
-    files[3] = self->containers.count != 0 ? self->containers.list[0].kill : -1;
+    files[3] = self->published;
+    files[4] = self->containers.count != 0 ? self->containers.list[0].kill : -1;
     error = start_privileged (self, files[0]);
     /* No process that the supervisor makes for its tenant outlives the tenant (monitor_end_supervisor). Not before: the next acceptor
      * (successor.c), another container's monitor later, would be this process's child. */
     if (error == 0 && prctl (PR_SET_CHILD_SUBREAPER, 1) != 0)
         error = -errno;
     if (error == 0)
-        error = monitor_ask (self, &self->start, sizeof (self->start), files, files[3] >= 0 ? 4 : 3);
+        error = monitor_ask (self, &self->start, sizeof (self->start), files, files[4] >= 0 ? 5 : 4);
     if (error == 0 && self->start.directory[0] != '\0' && (self->server = listen_at (self->start.directory)) < 0)
         error = -errno;
     if (error == 0 && listener >= 0)

@@ -139,18 +139,19 @@ static void drop_kill (struct supervisor *self, pid_t pid)
 static int start (struct supervisor *self, int privsep)
 {
     struct channel_start request;
-    int files[4], error;
-    unsigned count = 4;
+    int files[5], error;
+    unsigned count = 5;
 
     if (channel_receive (self->monitor, &request, sizeof (request), files, &count) != sizeof (request) ||
-        request.head.operation != CHANNEL_START || count < 3)
+        request.head.operation != CHANNEL_START || count < 4)
         return -EPROTO;
     self->tenant = request.tenant & ~GUARD_ATTACHED;
     self->is_attached = (request.tenant & GUARD_ATTACHED) != 0;
     self->plan_file = files[0];
     self->counters_file = counters_name_build (files[1]);
-    if (count == 4)
-        add_kill (self, request.pid, files[3]);
+    self->published_file = files[3];
+    if (count == 5)
+        add_kill (self, request.pid, files[4]);
     error = plan_read (self->plan_file, &self->next);
     if (error == 0)
         error = watch_plan (self, request.user);

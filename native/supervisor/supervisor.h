@@ -16,6 +16,7 @@
 
 struct supervisor {
     int monitor, plan_file, watch, counters_file;
+    int published_file; /* an eventfd: the agent hears of what the counters' file got */
     uint32_t tenant;
     bool has_listened; /* false: the first listener is still to come, and the tenant is not over */
     bool is_attached; /* without a listener: channels of processes that ran already */

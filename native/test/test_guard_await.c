@@ -34,6 +34,7 @@ static struct process *dead_process (void)
     struct process *process = &tenant->processes[3];
 
     *process = (struct process) { .serial = TENANT_PROCESSES + 3, .pid = 1, .pidfd = dup (0), .has_clients = true, .dead = true };
+    tenant->process_end = TENANT_PROCESSES; /* the one before was forgotten */
     tenant->ended_at = guard_now ();
     asked = 0;
     return process;

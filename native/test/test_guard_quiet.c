@@ -56,5 +56,16 @@ int main (void)
     managed_called (tenant, now);
     reconcile_called (tenant, now);
     tap_ok (process->look_at == now + 1000 && process->ask_at == now + 1000, "and puts off none that is due");
+
+    process->look_at = tenant->look_at = now;
+    process->ask_at = tenant->ask_at = now + 3 * SECOND;
+    managed_before (tenant, now, now + 8 * SECOND);
+    reconcile_before (tenant, now, now + 2 * SECOND);
+    tap_ok (process->look_at == now && process->ask_at == now + 3 * SECOND, "what is due later than that stays");
+    reconcile_before (tenant, now, now + 8 * SECOND);
+    tap_ok (process->ask_at == now && tenant->ask_at == now, "what is due soon is asked together with a look");
+    process->ask_at = 0;
+    reconcile_before (tenant, now, now + 8 * SECOND);
+    tap_ok (process->ask_at == 0, "and nothing that is not to be asked");
     return tap_done ();
 }

@@ -89,6 +89,8 @@ class Acceptors:
         self._started: list[subprocess.Popen[bytes]] = []
         self._at = 0.0
         self._has_looked = False
+        #: What of the file system has the name of another process's socket, and that socket's inode.
+        self._named: tuple[tuple[int, ...], int] = ((), 0)
 
     def look(self) -> None:
         """Start one if there is none. Raises AgentError."""
@@ -173,7 +175,14 @@ class Acceptors:
         """The inode of the socket at DIRECTORY/listen; 0: there is none. An acceptor may still have the one before."""
         if self._socket is not None and os.path.exists(self._path):
             return os.fstat(self._socket.fileno()).st_ino
-        return inode_of(self._path)
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return 0
+        name = found.st_dev, found.st_ino, found.st_ctime_ns
+        if self._named[0] != name or not self._named[1]:  # the kernel's list has all sockets: several of each tenant
+            self._named = name, inode_of(self._path)
+        return self._named[1]
 
     def _holder(self) -> tuple[int, int]:
         """(pid, inode of its socket) of the acceptor that holds the lock; (0, 0): there is none. Raises AgentError."""

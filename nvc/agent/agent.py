@@ -23,6 +23,7 @@ from nvc.agent.settings import load
 from nvc.agent.state import records
 from nvc.agent.tenants import Tenants
 from nvc.agent.verbs import Verbs
+from nvc.agent.waiting import Published
 from nvc.base.errors import AgentError, InputError, NvcError, reason
 from nvc.base.record import Record
 from nvc.guard.supervisors import Supervisors
@@ -111,6 +112,7 @@ class Agent:
             self.journal.write("warning", message=message, hint="enable the memory controller of cgroups")
         self._acceptors = Acceptors(directory, self.journal, given.get("listen", -1))
         self.tenants = Tenants(self.supervisors, self.journal, directory, self.options.shares, self.parts)
+        self._published = Published(self.supervisors.publications)
         self.tenants.take_over()
         for part in self._wanted:
             await part.start(self)
@@ -171,12 +173,12 @@ class Agent:
             await asyncio.sleep(FLUSH)
 
     async def _look(self) -> None:
-        problem = ""
+        problem, news = "", self.supervisors.publications.reader()
         while True:
             await asyncio.sleep(LOOK)
             self.journal.look()
             self._monitor_gone()
-            changed = self.supervisors.changed()
+            changed = news.take()
             self._events(changed)
             await self.tenants.look(changed)
             for part in self.parts:
@@ -269,12 +271,11 @@ class Agent:
         """Raises AgentError where the tenant's call of the driver takes too long, NvcError."""
         end = time.monotonic() + IN_FORCE
         while not self.tenants.refresh(tenant):
-            if time.monotonic() > end:
+            if not await self._published.wait(tenant.number, end - time.monotonic()):
                 raise AgentError(
                     f"container {tenant.name}: the driver has not ended a call of it in {IN_FORCE:g} s",
                     hint="the change is written, and in force when that call has ended",
                 )
-            await asyncio.sleep(0.005)
         for part in self.parts:
             await part.settled()
 

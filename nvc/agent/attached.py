@@ -62,6 +62,7 @@ class Attachments:
     ) -> None:
         """devices: where the driver's nodes are. shares: the store of the shim's regions. directory: for records."""
         self._supervisors = supervisors
+        self._published = supervisors.publications.reader()
         self._devices, self._shares, self._directory = devices, shares, directory
         self._tenants: dict[int, AttachedTenant] = {}
         self._slices: dict[int, int] = {}
@@ -71,9 +72,9 @@ class Attachments:
 
     # For the scheduler.
 
-    def stamp(self, tenant: int) -> object:
-        """Raises OSError."""
-        return time.monotonic_ns() if tenant & ATTACHED else self._supervisors.stamp(tenant)
+    def changed(self) -> set[int]:
+        """Those that are to be read again; attached processes tell nothing of their groups."""
+        return self._published.take() | self._tenants.keys()
 
     def status(self, tenant: int) -> TenantStatus:
         """Raises OSError."""

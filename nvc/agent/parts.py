@@ -133,7 +133,7 @@ class Scheduling(Part):
         self._scheduler.check(limits, tenant.number)
 
     def added(self, tenant: Tenant) -> None:
-        self.changed(tenant)
+        self._scheduler.tenant(tenant.number, tenant.limits, is_new=True)
 
     def changed(self, tenant: Tenant) -> None:
         self._scheduler.tenant(tenant.number, tenant.limits)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nvc.agent.tenant import Tenant
     from nvc.guard.pages import TenantStatus
     from nvc.guard.prober import Prober
+    from nvc.guard.publications import Reader
     from nvc.guard.usage import GpuUsage
     from nvc.share.limits import Limits
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 _FIRST_S, _LOOK_S = 2.0, 0.005
 #: No more of the agent's time than this goes into balancing: with hundreds of tenants it is done less often.
 EFFORT = 0.01
+#: Seconds between two balances of a GPU while what the driver says, and what its tenants publish, stays the same.
+IDLE_S = 4.0
 
 
 class Probing(Part):
@@ -40,6 +43,7 @@ class Probing(Part):
     _agent: Agent
     _prober: Prober
     _owners: Owners
+    _news: Reader
     _problem = ""
     #: Whether the driver has answered since the first tenant came.
     _is_known = False
@@ -49,9 +53,16 @@ class Probing(Part):
     def __init__(self) -> None:
         self._balances: dict[str, Balance] = {}
         self._findings: dict[str, Finding] = {}
-        self._asked: dict[str, int] = {}
+        self._asked: dict[str, GpuUsage] = {}
+        #: UUID -> when it was balanced last, by time.monotonic(); GPUs of which something else has changed since.
+        self._balanced: dict[str, float] = {}
+        self._changed: set[str] = set()
+        #: Tenant -> what its supervisor published last, and pids of its processes.
+        self._published: dict[int, tuple[TenantStatus, tuple[int, ...]]] = {}
         #: UUID -> the tenant that was said last, 0: none is known; nothing was said where it is missing.
         self._said: dict[str, int] = {}
+        #: GPUs on which a service is: what it does is told with each answer.
+        self._serving: set[str] = set()
         #: Tenant -> UUID -> bytes that the driver reports of the tenant's processes.
         self._reported: dict[int, dict[str, int]] = {}
         #: UUID -> computed time.
@@ -62,6 +73,7 @@ class Probing(Part):
         self._agent = agent
         self._prober = agent.supervisors.prober()
         self._owners = Owners(agent.options.directory, agent.settings.first_uid)
+        self._news = agent.supervisors.publications.reader()
         for tenant in agent.tenants:
             self.added(tenant)
 
@@ -92,20 +104,33 @@ class Probing(Part):
 
     def added(self, tenant: Tenant) -> None:
         self._prober.tenant(tenant.number, [gpu.uuid for gpu in tenant.limits.gpus])
-        self.look()
+        self._tend()
+
+    def changed(self, tenant: Tenant) -> None:
+        self._changed.update(gpu.uuid for gpu in tenant.limits.gpus)
 
     def gone(self, tenant: Tenant) -> None:
+        self.changed(tenant)
+        self._published.pop(tenant.number, None)
         self._prober.gone(tenant.number)
         self._owners.gone(tenant.number)
         for computed in self._computed.values():
             computed.gone(tenant.number)
         self._reported.pop(tenant.number, None)
 
-    def look(self) -> None:
+    def _tend(self) -> None:
         problem = self._prober.look()
         if problem and problem != self._problem:
             self._agent.journal.write("prober", message=problem)
         self._problem = problem or self._problem
+
+    def look(self) -> None:
+        self._tend()
+        for number in self._news.take():
+            self._published.pop(number, None)
+            tenant = self._agent.tenants.by_number(number)
+            if tenant is not None:
+                self.changed(tenant)
         with contextlib.suppress(OSError):
             usage = self._agent.supervisors.usage()
             for uuid in [uuid for uuid in self._findings if uuid not in usage.gpus]:
@@ -113,15 +138,16 @@ class Probing(Part):
             for uuid, computed in self._computed.items():
                 if uuid not in usage.gpus:
                     computed.lost()
-            begun = time.monotonic()
-            new = [
-                gpu for gpu in usage.gpus.values() if begun >= self._again and gpu.asked_ns != self._asked.get(gpu.uuid)
-            ]
+            begun, used = time.monotonic(), time.thread_time()
+            new = [gpu for gpu in usage.gpus.values() if begun >= self._again and self._is_due(gpu, begun)]
             for gpu in new:
+                self._balanced[gpu.uuid] = begun
+                self._changed.discard(gpu.uuid)
                 self._balance(gpu)
             if new:
                 self._name()
-            self._again = max(self._again, begun + (time.monotonic() - begun) / EFFORT)
+            # Of its own time: on a busy machine what others take does not keep it from balancing.
+            self._again = max(self._again, begun + (time.thread_time() - used) / EFFORT)
 
     async def stop(self) -> None:
         self._prober.close()
@@ -139,14 +165,36 @@ class Probing(Part):
     def findings(self) -> Mapping[str, Finding]:
         return self._findings
 
+    def _is_due(self, gpu: GpuUsage, now: float) -> bool:
+        """Whether an answer of the driver's is another one, or says the same again after IDLE_S."""
+        before, finding = self._asked.get(gpu.uuid), self._findings.get(gpu.uuid)
+        if before is None or finding is None or gpu.asked_ns == before.asked_ns:
+            return before is None or gpu.asked_ns != before.asked_ns
+        same = before.replace(asked_ns=gpu.asked_ns, sampled_ns=gpu.sampled_ns) == gpu
+        is_quiet = same and gpu.uuid not in self._changed and not finding.lasts_ns and gpu.uuid not in self._serving
+        return not is_quiet or now - self._balanced.get(gpu.uuid, 0.0) >= IDLE_S
+
+    def _of(self, number: int) -> tuple[TenantStatus, tuple[int, ...]]:
+        """What a tenant's supervisor published last: status, and pids of processes. Raises OSError."""
+        found = self._published.get(number)
+        if found is None:
+            status, processes = self._agent.supervisors.published(number)
+            found = status, tuple(pid for pid, _ in processes)
+            if not any(gpu.frozen for gpu in status.gpus):  # the time that it is goes on
+                self._published[number] = found
+        return found
+
     def _balance(self, gpu: GpuUsage) -> None:
         """Compare, now that there is another answer of the driver's."""
-        self._asked[gpu.uuid] = gpu.asked_ns
+        self._asked[gpu.uuid] = gpu
         tenants = [one for one in self._agent.tenants if any(share.uuid == gpu.uuid for share in one.limits.gpus)]
+        self._serving.discard(gpu.uuid)
+        if any(share.latency for one in tenants for share in one.limits.gpus):
+            self._serving.add(gpu.uuid)
         named: dict[int, int] = {}
         for tenant in (one for one in tenants if not self._owners.knows(one)):
             with contextlib.suppress(OSError):
-                named.update({pid: tenant.number for pid, _ in self._agent.supervisors.processes(tenant.number)})
+                named.update(dict.fromkeys(self._of(tenant.number)[1], tenant.number))
         pids = {*(pid for pid, own in gpu.processes.items() if own), *gpu.computed}
         owners = self._owners.of(pids, self._agent.tenants, named)
         by_tenant: dict[int, dict[int, int]] = {}
@@ -157,7 +205,7 @@ class Probing(Part):
             own = by_tenant.get(tenant.number, {})
             self._reported.setdefault(tenant.number, {})[gpu.uuid] = sum(own.values())
             with contextlib.suppress(OSError):
-                status = self._agent.supervisors.status(tenant.number)
+                status = self._of(tenant.number)[0]
                 sights.append(_sight(tenant, gpu, own, status))
                 off[tenant.number] = status.gpus[_place(tenant, gpu.uuid)].frozen_ns
         outside = by_tenant.get(0, {})

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from nvc.agent import ending
 from nvc.agent.groups import Groups, words
+from nvc.agent.limits_files import LimitsFiles
 from nvc.agent.registrations import Registrations
 from nvc.agent.state import records as tenant_files
 from nvc.agent.tenant import Index, Tenant
@@ -59,6 +60,7 @@ class Registry:
         self.unmanaged = UnmanagedTenants(supervisors, journal, directory)
         self._by_number: dict[int, Tenant] = {}
         self._index = Index()
+        self._files = LimitsFiles(shares)
         #: Numbers of those whose counters are to be looked at.
         self._due: set[int] = set()
         #: Ends of tenants whose monitors have not answered; and what removes their files.
@@ -106,6 +108,7 @@ class Registry:
         self._by_number[tenant.number] = tenant
         self._index.add(tenant)
         self._due.add(tenant.number)
+        self._files.add(tenant)
         for one in tenant.members:
             gpus = list(words(tenant.limits))
             self._journal.write("tenant", container=one.name, tenant=tenant.number, pid=one.pid, gpus=gpus)
@@ -209,13 +212,15 @@ class Registry:
                 until = time.monotonic() + TURN_S
         for tenant in tuple(self._index.groups.values()):
             self._groups.look(tenant)
-        for tenant in self:
+        for number in self._files.take():
+            tenant = self._by_number.get(number)
+            if tenant is None:
+                continue
             try:
-                is_known = self._by_number.get(tenant.number) is tenant and not tenant.busy
-                if is_known and tenant.is_file_changed(self._shares) and not self.refresh(tenant):
-                    tenant.read_again()
+                if tenant.busy or not self.refresh(tenant):
+                    self._files.again(tenant)
             except (NvcError, OSError) as error:
-                tenant.read_again()
+                self._files.again(tenant)
                 self._problem(tenant, error)
             if time.monotonic() > until:
                 await asyncio.sleep(0)
@@ -280,6 +285,7 @@ class Registry:
         del self._by_number[tenant.number]
         self._index.remove(tenant)
         self._due.discard(tenant.number)
+        self._files.drop(tenant)
         self._supervisors.forget(tenant.number)
         for part in self._parts:
             part.gone(tenant)
@@ -299,6 +305,7 @@ class Registry:
         self._threads.close()
         left = len(self)
         self.unmanaged.close()
+        self._files.close()
         self._by_number.clear()
         return left
 

@@ -62,22 +62,27 @@ NO_SHARE = ScheduledShare(0.0, 0.0)
 class Known:
     """A tenant: its limits, and what was last seen of it, by GPU."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, *, is_new: bool = False) -> None:
+        """is_new: no agent has written a slice or a phase of it."""
         self.limits = limits
         self.groups = [0] * len(limits.gpus)
         #: What was written last; NOT_KNOWN: an agent before this one may have written something.
-        self.slices = [NOT_KNOWN] * len(limits.gpus)
-        #: (when, frozen_ns) at the beginning of the window, and the part of the last one that it was on.
+        self.slices = [0 if is_new else NOT_KNOWN] * len(limits.gpus)
         #: What a service does there.
         self.uses = [ServiceUse(time.monotonic_ns()) for _ in limits.gpus]
+        #: (when, frozen_ns) at the beginning of the window, and the part of the last one that it was on.
         self.begin: list[tuple[float, int]] = [(0.0, 0)] * len(limits.gpus)
         self.on: list[float] = [1.0] * len(limits.gpus)
-        #: Of what was read last; when nothing had changed since; whether that can be left unread.
-        self.stamp: object = None
+        #: When it was read last; when nothing had changed since; whether it can be left unread until something does.
+        self.looked = 0.0
         self.unchanged = 0.0
         self.is_steady = False
         #: Whether the guard knows it.
         self.is_there = True
+
+    def contends(self, index: int, policy: str) -> bool:
+        """Whether it has, or had, anything of the GPU's time to divide: without that it changes nothing for others."""
+        return bool(self.groups[index] or self.slices[index]) or has_phase(self.limits.gpus[index], policy)
 
     def see(self, status: TenantStatus, now: float) -> list[int]:
         """The indexes of GPUs where it has other groups now, or a service has work again."""
@@ -98,8 +103,14 @@ class Known:
                 if since:
                     self.on[index] = max(0.0, 1 - (gpu.frozen_ns - frozen) / 1e9 / (now - since))
                 self.begin[index] = now, gpu.frozen_ns
+        self.looked = now
         self.is_steady = all(part == 1.0 for part in self.on) and not any(gpu.frozen for gpu in status.gpus)
         return found
+
+
+def divides(limits: Limits) -> tuple[object, ...]:
+    """What of these limits the division of time depends on."""
+    return limits.paused, *((gpu.weight, gpu.cap, gpu.priority, gpu.latency) for gpu in limits.gpus)
 
 
 class Decided(Record):

@@ -15,11 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from nvc.agent.planned import Planned
 from nvc.agent.scheduled import (
     NO_SHARE,
+    WINDOW,
     Decided,
     Known,
     ScheduledShare,
     connected,
     decided,
+    divides,
     has_phase,
     too_many,
 )
@@ -29,7 +31,7 @@ from nvc.guard.scheduling import EDGES, MOST_PERIOD_US, PERIOD_US, Schedule, Ten
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Mapping
     from typing import Any
 
     from nvc.agent.planned import SchedulingGuard
@@ -81,6 +83,11 @@ class Scheduler:
         self._shares: dict[str, dict[int, float]] = {}
         #: UUID -> numbers of its tenants, and their index of it.
         self._on: dict[str, dict[int, int]] = {}
+        #: Those of them that have something of its time to divide (``Known.contends``): decided is about these alone.
+        self._contending: dict[str, dict[int, int]] = {}
+        #: Those that are read again without having published anything; when the last look was.
+        self._unsteady: set[int] = set()
+        self._looked = 0.0
         self._services = Services(self._known, self._on)
         #: GPUs that are to be decided on again.
         self._changed: set[str] = set()
@@ -91,31 +98,55 @@ class Scheduler:
 
     # What it is told.
 
-    def tenant(self, number: int, limits: Limits) -> None:
-        """A tenant came, or its limits changed; the guard knows it by this number. In force with the next renewal."""
-        known = self._known.get(number)
+    def tenant(self, number: int, limits: Limits, *, is_new: bool = False) -> None:
+        """A tenant came, or its limits changed; the guard knows it by this number. In force with the next renewal.
+
+        is_new: no agent has written anything into its plan but its limits.
+        """
+        known, before = self._known.get(number), None
         if known is None or [gpu.uuid for gpu in known.limits.gpus] != [gpu.uuid for gpu in limits.gpus]:
             self._leave(number)
-            self._known[number] = Known(limits)
+            known = self._known[number] = Known(limits, is_new=is_new)
+            self._unsteady.add(number)
             for index, gpu in enumerate(limits.gpus):
                 self._on.setdefault(gpu.uuid, {})[number] = index
         else:
-            known.limits = limits
-        self._changed.update(gpu.uuid for gpu in limits.gpus)
-        self.poke()
+            before, known.limits = divides(known.limits), limits
+        self._services.came(number, limits)
+        if before != divides(limits):
+            self._contend(number, known, range(len(limits.gpus)))
 
     def forget(self, number: int) -> None:
         """A tenant is gone."""
         self._leave(number)
         self._known.pop(number, None)
+        self._unsteady.discard(number)
         self._planned.forget(number)
-        self.poke()
 
     def _leave(self, number: int) -> None:
         known = self._known.get(number)
-        for gpu in known.limits.gpus if known is not None else ():
+        if known is None:
+            return
+        self._services.left(number, known.limits)
+        for gpu in known.limits.gpus:
             self._on.get(gpu.uuid, {}).pop(number, None)
-            self._changed.add(gpu.uuid)
+            if self._contending.get(gpu.uuid, {}).pop(number, None) is not None:
+                self._decide_on(gpu.uuid)
+
+    def _contend(self, number: int, known: Known, indexes: Iterable[int]) -> None:
+        """What a tenant is to have of these GPUs may have changed: each is decided on where it has a part in it."""
+        for index in indexes:
+            uuid = known.limits.gpus[index].uuid
+            there = self._contending.setdefault(uuid, {})
+            if known.contends(index, self.policy(uuid)):
+                there[number] = index
+            elif there.pop(number, None) is None:
+                continue
+            self._decide_on(uuid)
+
+    def _decide_on(self, *uuids: str) -> None:
+        self._changed.update(uuids)
+        self.poke()
 
     def set_policy(self, policy: str, uuid: str = "") -> str:
         """A policy by name or number, for one GPU or (uuid "") for all; its name. In force with the next renewal.
@@ -128,15 +159,16 @@ class Scheduler:
         else:
             self._policy = name
             self._policies.clear()
-        self._changed.update([uuid] if uuid else self._on)
-        self.poke()
+        for one in [uuid] if uuid else list(self._on):
+            for number, index in self._on.get(one, {}).items():
+                self._contend(number, self._known[number], [index])
+            self._decide_on(one)
         return name
 
     def settings(self, *, slots: int, period: int) -> None:
         """Other numbers for ``decide``. In force with the next renewal."""
         self._slots, self._period = slots, period
-        self._changed.update(self._on)
-        self.poke()
+        self._decide_on(*self._on)
 
     def policy(self, uuid: str = "") -> str:
         """The name of the policy of a GPU, or of those that have none of their own."""
@@ -186,8 +218,9 @@ class Scheduler:
                 )
 
     def _phases_of(self, uuid: str, policy: str, but: int = -1) -> int:
+        on = self._contending if policy == self.policy(uuid) else self._on
         tenants = [
-            (self._known.get(number), index) for number, index in list(self._on.get(uuid, {}).items()) if number != but
+            (self._known.get(number), index) for number, index in list(on.get(uuid, {}).items()) if number != but
         ]
         return sum(known is not None and has_phase(known.limits.gpus[index], policy) for known, index in tenants)
 
@@ -220,12 +253,16 @@ class Scheduler:
 
     def _steps(self) -> Generator[Callable[[], Any] | None, Any, None]:
         """An update, with places where others may have their turn. What it yields is computed, in any thread."""
-        for number in tuple(self._known):
+        now, last = self._clock(), self._looked
+        self._looked = now
+        for number in sorted(self._guard.changed() | self._due(now)):
             if (known := self._known.get(number)) is not None:
+                if known.is_steady and known.looked < last:
+                    known.unchanged = last
                 self._look(number, known)
                 yield None
         again = {self._uuid(*place) for place in self._planned.unwritten}
-        changed = connected(self._changed | again, self._on, self._known)
+        changed = connected(self._changed | again, self._contending, self._known)
         self._changed.clear()
         tenants = {uuid: self._requests(uuid) for uuid in changed}
         requests = {uuid: tuple(request for _, _, request in found) for uuid, found in tenants.items()}
@@ -239,45 +276,47 @@ class Scheduler:
     def sampled(self, uuid: str, now: int, computed: Mapping[int, int] | None) -> None:
         """As ``nvc.agent.part.Part.sampled``."""
         if self._services.sampled(uuid, now, computed, self._shares.get(uuid, {})):
-            self._changed.add(uuid)
-            self.poke()
+            self._decide_on(uuid)
 
     def hint(self, number: int, word: str) -> None:
         """A service has work soon, or none: of ``nvc.guard.service.HINTS``. In force with the next renewal."""
-        self._changed.update(self._services.hint(number, word))
-        self.poke()
+        self._decide_on(*self._services.hint(number, word))
 
     def _uuid(self, number: int, index: int) -> str:
         known = self._known.get(number)
         return known.limits.gpus[index].uuid if known is not None else ""
 
     def _requests(self, uuid: str) -> list[tuple[int, int, Tenant]]:
-        """(number, index, what ``nvc.guard.scheduling`` is to know) of the GPU's tenants."""
+        """(number, index, what ``nvc.guard.scheduling`` is to know) of the GPU's tenants that contend for its time."""
         found = []
-        for number, index in self._on.get(uuid, {}).items():
+        for number, index in sorted(self._contending.get(uuid, {}).items()):
             known = self._known[number]
             if known.is_there:
                 found.append((number, index, self._services.request(number, index)))
         return found
 
+    def _due(self, now: float) -> set[int]:
+        """Those of which something changes without being published: the time for which they are off."""
+        return {number for number in self._unsteady if now - self._known[number].looked >= WINDOW}
+
     def _look(self, number: int, known: Known) -> None:
         is_there = True
         try:
-            stamp, now = self._guard.stamp(number), self._clock()
-            if stamp == known.stamp and known.is_steady:
-                known.unchanged = now
-                return
-            changed = known.see(self._guard.status(number), now)
-            known.stamp = stamp
+            changed = known.see(self._guard.status(number), self._clock())
         except OSError as error:
             # One of which nothing is to be had now keeps what it has, its cap above all.
             changed, is_there = [], error.errno != errno.ENOENT
+            known.looked, known.is_steady = 0.0, False
             if error.errno != errno.EBUSY:
                 self._planned.tell(f"tenant {number}: {error}")
         if is_there != known.is_there:
             known.is_there = is_there
             changed = list(range(len(known.limits.gpus)))
-        self._changed.update(known.limits.gpus[index].uuid for index in changed)
+        if known.is_steady and is_there:
+            self._unsteady.discard(number)
+        else:
+            self._unsteady.add(number)
+        self._contend(number, known, changed)
 
     def _put(self, uuid: str, found: list[tuple[int, int, Tenant]], decided: Decided) -> Generator[None, Any, None]:
         schedule = decided.schedule
@@ -295,6 +334,10 @@ class Scheduler:
                 "cap; a larger cap, or a weight in its place, takes less"
             )
         yield from self._planned.put(uuid, schedule, numbers)
+        for number, index, _ in found:
+            known = self._known.get(number)
+            if known is not None and not known.contends(index, self.policy(uuid)):
+                self._contending[uuid].pop(number, None)
 
     # Its life.
 

@@ -25,6 +25,8 @@ class Services:
     def __init__(self, known: Mapping[int, Known], on: Mapping[str, Mapping[int, int]]) -> None:
         """known: by number. on: UUID -> numbers of its tenants, and their index of it."""
         self._known, self._on = known, on
+        #: UUID -> numbers of those with a latency.
+        self._there_are: dict[str, set[int]] = {}
         #: UUID -> service -> (microseconds that it waits at most, how it is served).
         self._waits: dict[str, dict[int, tuple[int, str]]] = {}
 
@@ -43,6 +45,19 @@ class Services:
         use = known.uses[index]
         return tenant.replace(use=use.use(time.monotonic_ns()), is_measured=use.is_measured)
 
+    def came(self, number: int, limits: Limits) -> None:
+        """A tenant, or its limits changed."""
+        for gpu in limits.gpus:
+            if gpu.latency:
+                self._there_are.setdefault(gpu.uuid, set()).add(number)
+            elif gpu.uuid in self._there_are:
+                self._there_are[gpu.uuid].discard(number)
+
+    def left(self, number: int, limits: Limits) -> None:
+        for gpu in limits.gpus:
+            if gpu.uuid in self._there_are:
+                self._there_are[gpu.uuid].discard(number)
+
     def decided(self, uuid: str, numbers: Mapping[str, tuple[int, int]], decided: Decided) -> None:
         """numbers: name -> (number, index)."""
         self._waits[uuid] = {numbers[name][0]: found for name, found in decided.waits.items()}
@@ -54,10 +69,8 @@ class Services:
     def sampled(self, uuid: str, now: int, computed: Mapping[int, int] | None, targets: Mapping[int, float]) -> bool:
         """Whether that changes how a service is to be served. computed: ``nvc.agent.part.Part.sampled``."""
         changed = False
-        for number, index in self._on.get(uuid, {}).items():
-            known = self._known[number]
-            if not known.limits.gpus[index].latency:
-                continue
+        for number in sorted(self._there_are.get(uuid, ())):
+            known, index = self._known[number], self._on[uuid][number]
             use = known.uses[index]
             before = use.use(now), use.is_measured
             use.sampled(now, computed.get(number, 0) if computed is not None else None, targets.get(number, 0.0))
@@ -79,6 +92,8 @@ class Services:
         limits: those that the tenant with this number is to have, with the GPU at ``index``. In any thread.
         Raises ContainerError.
         """
+        if not self._there_are.get(uuid, set()) - {number} and not (limits is not None and limits.gpus[index].latency):
+            return
         there = [(one, place) for one, place in list(self._on.get(uuid, {}).items()) if limits is None or one != number]
         found = [(known.limits.container, self.request(one, place)) for one, place, known in self._there(there)]
         if limits is not None:

@@ -70,10 +70,6 @@ class Tenant:
         self._read_at = now if now[0] < time.time_ns() - _SETTLED_NS else None
         return True
 
-    def read_again(self) -> None:
-        """Its limits file was not taken up."""
-        self._read_at = None
-
 
 class Index:
     """Numbers of tenants by the keys and ids of their containers."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from nvc.agent.tenant import Tenant
+    from nvc.guard.publications import Publications
 
     class File(Protocol):
         def fileno(self) -> int: ...
@@ -30,6 +31,55 @@ async def readable(file: File) -> None:
         await ready
     finally:
         loop.remove_reader(file)
+
+
+class Published:
+    """What a tenant's supervisor publishes next, for those that wait for it."""
+
+    #: Seconds after a publishing in which no other one is heard of: a supervisor may write without end.
+    PAUSE = 0.001
+
+    def __init__(self, publications: Publications) -> None:
+        self._publications = publications
+        self._waiting: dict[int, set[asyncio.Future[None]]] = {}
+        self._is_listening = False
+        publications.listen(self._hear)
+
+    async def wait(self, number: int, seconds: float) -> bool:
+        """False: it published nothing in that time."""
+        loop = asyncio.get_running_loop()
+        heard: asyncio.Future[None] = loop.create_future()
+        self._waiting.setdefault(number, set()).add(heard)
+        self._listen(loop)
+        try:
+            async with asyncio.timeout(seconds):
+                await heard
+        except TimeoutError:
+            return False
+        finally:
+            self._waiting[number].discard(heard)
+            if not self._waiting[number]:
+                del self._waiting[number]
+        return True
+
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._waiting and not self._is_listening:
+            self._is_listening = True
+            loop.add_reader(self._publications, self._collect, loop)
+
+    def _collect(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.remove_reader(self._publications)
+        self._publications.collect()
+        loop.call_later(self.PAUSE, self._resume, loop)
+
+    def _resume(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._is_listening = False
+        self._listen(loop)
+
+    def _hear(self, number: int) -> None:
+        for heard in self._waiting.get(number, ()):
+            if not heard.done():
+                heard.set_result(None)
 
 
 class Threads:

@@ -73,10 +73,10 @@ class Connection:
     def counters(self) -> int:
         """The tenant's counters, published now: a descriptor, the caller's. Raises OSError."""
         _, _, found = self.ask(HEAD.pack(OPEN, 0))
-        if len(found) == 1:
-            return found[0]
-        for one in found:
+        for one in found[1:]:
             os.close(one)
+        if found:
+            return found[0]
         raise OSError(errno.EPROTO, "its monitor speaks another protocol")
 
     def send(self, packet: bytes, descriptors: Sequence[int] = ()) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from nvc.guard.channel import HEAD, REMOVE
 
 TYPE_CHECKING = False
@@ -14,10 +16,16 @@ if TYPE_CHECKING:
 
 
 class HeldTenant:
-    """A tenant's connection, plan and counters. process: of a monitor that this process started."""
+    """A tenant's connection, plan and counters. process: of a monitor that this process started.
 
-    def __init__(self, connection: Connection, plan: Plan, counters: Counters, pids: tuple[int, int]) -> None:
-        self.connection, self.plan, self.counters = connection, plan, counters
+    published: an eventfd that its supervisor writes to when its counters' file got something; -1: of a monitor of a
+    version that has none.
+    """
+
+    def __init__(
+        self, connection: Connection, plan: Plan, counters: Counters, published: int, pids: tuple[int, int]
+    ) -> None:
+        self.connection, self.plan, self.counters, self.published = connection, plan, counters, published
         self.monitor, self.supervisor = pids
         self.process: subprocess.Popen[bytes] | None = None
         self.stamp: tuple[int, int, int] | None = None
@@ -26,6 +34,8 @@ class HeldTenant:
         self.connection.close()
         self.plan.close()
         self.counters.close()
+        if self.published >= 0:
+            os.close(self.published)
 
     def begin_end(self) -> None:
         """Its channels are enabled, its processes' later calls fail: its monitor is told to. Raises OSError."""

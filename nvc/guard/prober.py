@@ -45,15 +45,15 @@ class Prober:
     """The prober of a directory. For one thread; nothing here waits for it or for the driver."""
 
     def __init__(
-        self, program: str, page: int, user: int, devices: str, directory: str, counters: Callable[[int], int]
+        self, program: str, page: int, user: int, devices: str, directory: str, files: Callable[[int], list[int]]
     ) -> None:
         """page: the usage page, the caller's. user: uid and gid that no account has. devices: of the driver's nodes.
 
-        directory: the agent's; "": it ends with this object. counters: a tenant's number -> a descriptor of its
-        counters, the callee's; raises OSError where there is no such tenant.
+        directory: the agent's; "": it ends with this object. files: a tenant's number -> descriptors of its counters
+        and of what tells of them, the callee's; raises OSError where there is no such tenant.
         """
         self._program, self._page, self._user, self._devices = program, page, user, devices
-        self._directory, self._counters = directory, counters
+        self._directory, self._files = directory, files
         self._tenants: dict[int, tuple[str, ...]] = {}
         self._waiting: set[int] = set()
         self._pids: tuple[int, ...] = ()
@@ -222,7 +222,7 @@ class Prober:
             packed = b"".join(map(uuid_bytes, uuids or ()))
             data = PROBE_PACKET.pack(PROBE, 0, number, len(packed) // 16, packed)
             try:
-                descriptors = [self._counters(number)] if uuids is not None else []
+                descriptors = self._files(number) if uuids is not None else []
                 socket.send_fds(self._connection, [data], descriptors)
             except BlockingIOError:
                 return

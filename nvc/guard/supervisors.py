@@ -41,6 +41,7 @@ from nvc.guard.pages import VERSION, Counters, Event, TenantStatus
 from nvc.guard.prober import NAME as PROBER
 from nvc.guard.prober import Prober
 from nvc.guard.programs import MONITOR, SUPERVISOR, find
+from nvc.guard.publications import Publications
 from nvc.guard.usage import Usage
 
 TYPE_CHECKING = False
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 #: Bit of a tenant's number: processes that ran already, which are scheduled and not guarded. guard.h: GUARD_ATTACHED.
 ATTACHED = 1 << 31
+#: Descriptors that come with a monitor's state: counters, and what tells of them.
+_STATE_FILES = 2
 #: share.h: limits.gpu_count.
 GPU_COUNT, GPU_COUNT_AT = struct.Struct("<I"), 68
 #: Uids and gids of supervisors: beyond those of users, systemd and containers (systemd's UIDS-GIDS). The prober has the
@@ -74,7 +77,9 @@ class Supervisors:
         self.ends = select.epoll()
         #: The descriptor of a tenant's connection -> its number.
         self._by_descriptor: dict[int, int] = {}
+        self.publications = Publications()
         self._contention = usage.open_page(directory)
+        self._usage = usage.Page(self._contention)
         #: When the last one was let go of; time.monotonic().
         self.forgot_at = float("-inf")
 
@@ -93,6 +98,7 @@ class Supervisors:
                 with contextlib.suppress(OSError):
                     self.remove(number)
         self.ends.close()
+        self.publications.close()
         os.close(self._contention)
 
     # Coming.
@@ -127,7 +133,7 @@ class Supervisors:
             names = os.fsencode(self._devices), os.fsencode(place)
             packet = START_PACKET.pack(START, 0, number, pid, self._users + _user(number), 0, start_time, *names)
             result, data, found = connection.ask(packet, reading)
-            if result < 0 or len(found) != 1:
+            if result < 0 or len(found) != _STATE_FILES:
                 for one in found:
                     os.close(one)
                 raise OSError(-result or errno.EPROTO, f"supervisor: {os.strerror(-result or errno.EPROTO)}")
@@ -142,7 +148,7 @@ class Supervisors:
             for one in reading:
                 os.close(one)
         _, _, _, _, monitor, supervisor = STATE_PACKET.unpack(data)
-        made = HeldTenant(connection, plan, Counters(found[0], gpus), (monitor, supervisor))
+        made = HeldTenant(connection, plan, Counters(found[0], gpus), found[1], (monitor, supervisor))
         made.process = process
         self._add(number, made)
 
@@ -153,21 +159,23 @@ class Supervisors:
         try:
             _, data, found = connection.ask(HEAD.pack(OPEN, 0))
             version = STATE_PACKET.unpack(data)[3] if len(data) == STATE_PACKET.size else 0
-            if len(found) != 1 or version != VERSION:
+            if not 1 <= len(found) <= _STATE_FILES or version != VERSION:
                 for one in found:
                     os.close(one)
                 raise OSError(errno.EPROTO, f"it speaks protocol {version}, this agent speaks {VERSION}")
             try:
                 plan = plan_file.open_plan(place)
             except BaseException:
-                os.close(found[0])
+                for one in found:
+                    os.close(one)
                 raise
         except BaseException:
             connection.close()
             raise
         _, _, _, _, monitor, supervisor = STATE_PACKET.unpack(data)
         gpus = GPU_COUNT.unpack_from(plan.limits, GPU_COUNT_AT)[0]
-        made = HeldTenant(connection, plan, Counters(found[0], gpus), (monitor, supervisor))
+        published = found[1] if len(found) > 1 else -1  # a version before had none
+        made = HeldTenant(connection, plan, Counters(found[0], gpus), published, (monitor, supervisor))
         made.counters.skip_events()
         self._add(number, made)
         return plan.limits
@@ -254,6 +262,7 @@ class Supervisors:
         tenant = self._tenants.pop(number, None)
         if tenant is not None:
             self.forgot_at = time.monotonic()
+            self.publications.drop(number, tenant)
             descriptor = tenant.connection.fileno()
             self._by_descriptor.pop(descriptor, None)
             with contextlib.suppress(OSError):
@@ -266,19 +275,6 @@ class Supervisors:
         """Tenants whose monitor is gone, each once."""
         found = [self._by_descriptor.get(descriptor) for descriptor, _ in self.ends.poll(0)]
         return [number for number in found if number is not None]
-
-    def changed(self) -> list[int]:
-        """Those whose counters were published, or that have events, since this was asked last."""
-        found = []
-        for number, tenant in self._tenants.items():
-            try:
-                stamp = tenant.counters.stamp()
-            except OSError:
-                stamp = None
-            if stamp is None or stamp != tenant.stamp:
-                tenant.stamp = stamp
-                found.append(number)
-        return found
 
     def pids(self, number: int) -> tuple[int, int]:
         """Of monitor and supervisor. Raises OSError."""
@@ -335,15 +331,16 @@ class Supervisors:
     def prober(self) -> Prober:
         """The node's prober, which knows no tenant yet. Raises InitializationError."""
         user = self._users + USER_COUNT
-        return Prober(find(PROBER), self._contention, user, self._devices, self._directory, self.counters)
+        return Prober(find(PROBER), self._contention, user, self._devices, self._directory, self.files)
 
-    def counters(self, number: int) -> int:
-        """A descriptor of the tenant's counters, for reading; this object's. Raises OSError."""
-        return self._tenant(number).counters.descriptor
+    def files(self, number: int) -> list[int]:
+        """The tenant's counters, for reading, and the eventfd that tells of them; this object's. Raises OSError."""
+        tenant = self._tenant(number)
+        return [one for one in (tenant.counters.descriptor, tenant.published) if one >= 0]
 
     def usage(self) -> Usage:
         """What the driver reports of all processes, by the node's prober. Raises OSError."""
-        return usage.read(self._contention)
+        return self._usage.read()
 
     def limits(self, number: int) -> bytes:
         """As planned. Raises OSError."""
@@ -351,6 +348,7 @@ class Supervisors:
 
     def _add(self, number: int, tenant: HeldTenant) -> None:
         self._tenants[number] = tenant
+        self.publications.add(number, tenant)
         self._by_descriptor[tenant.connection.fileno()] = number
         self.ends.register(tenant.connection, select.EPOLLRDHUP | select.EPOLLONESHOT)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import time
 
 from nvc.base.errors import InitializationError, reason
@@ -67,7 +68,9 @@ class _Page(ctypes.Structure):
 
 #: The part of the page that always has room: which tenants called the driver, and what is written at a prober's start.
 LEAST = _Page.copies.offset
-SIZE = ctypes.sizeof(_Page)
+_ROW = ctypes.sizeof(_Row)
+#: Of the page: magic, version, index, prober.
+_IDENTITY = struct.Struct("=4I")
 
 
 class GpuUsage(Record):
@@ -117,23 +120,53 @@ def open_page(directory: str) -> int:
     return made
 
 
-def read(descriptor: int) -> Usage:
-    """Of the page; without GPUs where no prober writes it. Raises OSError."""
-    for _ in range(_ATTEMPTS):
-        page = _Page.from_buffer_copy(os.pread(descriptor, LEAST, 0).ljust(SIZE, b"\0"))
-        if (page.magic, page.version) != (MAGIC, VERSION) or page.index > 1:
-            break
-        at = _Page.copies.offset + page.index * ctypes.sizeof(_Usage)
-        data = os.pread(descriptor, ctypes.sizeof(_Head), at)
+class Page:
+    """A reader of the page, which remembers what it read last: most of it is the same again, half a second later."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        #: Which writing ``_gpus`` are of.
+        self._sequence = 0, 0
+        self._gpus: list[tuple[bytes, GpuUsage]] = []
+        self._questions = 0
+
+    def read(self) -> Usage:
+        """Without GPUs where no prober writes it. Raises OSError."""
+        for _ in range(_ATTEMPTS):
+            head = os.pread(self._descriptor, _IDENTITY.size, _Page.magic.offset)
+            if len(head) < _IDENTITY.size:
+                break
+            magic, version, index, prober = _IDENTITY.unpack(head)
+            if (magic, version) != (MAGIC, VERSION) or index > 1:
+                break
+            at = _Page.copies.offset + index * ctypes.sizeof(_Usage)
+            sequence = prober, int.from_bytes(os.pread(self._descriptor, 8, at), "little")
+            if sequence == self._sequence or self._take(at, sequence):
+                oldest = max(0, time.monotonic_ns() - FRESH_NS)
+                return Usage({one.uuid: one for _, one in self._gpus if one.asked_ns > oldest}, self._questions)
+        return Usage({}, 0)
+
+    def _take(self, at: int, sequence: tuple[int, int]) -> bool:
+        """False: it was written once more meanwhile."""
+        data = os.pread(self._descriptor, ctypes.sizeof(_Head), at)
         head = _Head.from_buffer_copy(data.ljust(ctypes.sizeof(_Head), b"\0"))
-        size = min(head.row_count, ROWS) * ctypes.sizeof(_Row)
-        data = os.pread(descriptor, size, at + _Usage.rows.offset).ljust(size, b"\0")
-        rows = (_Row * (size // ctypes.sizeof(_Row))).from_buffer_copy(data)
-        if int.from_bytes(os.pread(descriptor, 8, at), "little") == head.sequence:
-            oldest = time.monotonic_ns() - FRESH_NS
-            gpus = [one for one in head.gpus[: min(head.gpu_count, _GPUS)] if one.asked_ns > max(0, oldest)]
-            return Usage({uuid_text(bytes(one.uuid)): _gpu(one, rows) for one in gpus}, int(head.questions))
-    return Usage({}, 0)
+        size = min(head.row_count, ROWS) * _ROW
+        rows = os.pread(self._descriptor, size, at + _Usage.rows.offset).ljust(size, b"\0")
+        again = int.from_bytes(os.pread(self._descriptor, 8, at), "little")
+        if not sequence[1] == head.sequence == again:
+            return False
+        before = {one.uuid: (own, one) for own, one in self._gpus}
+        found = []
+        for gpu in head.gpus[: min(head.gpu_count, _GPUS)]:
+            own = rows[gpu.first * _ROW : (gpu.first + gpu.count) * _ROW]
+            found.append((own, _gpu(gpu, own, before.get(uuid_text(bytes(gpu.uuid))))))
+        self._sequence, self._gpus, self._questions = sequence, found, int(head.questions)
+        return True
+
+
+def read(descriptor: int) -> Usage:
+    """Of the page, once. Raises OSError."""
+    return Page(descriptor).read()
 
 
 def written_ns(descriptor: int) -> int:
@@ -156,10 +189,14 @@ def prober_pid(descriptor: int) -> int:
     return int.from_bytes(os.pread(descriptor, 4, _Page.prober.offset), "little")
 
 
-def _gpu(found: _Gpu, rows: ctypes.Array[_Row]) -> GpuUsage:
-    own = rows[found.first : found.first + found.count]
+def _gpu(found: _Gpu, rows: bytes, before: tuple[bytes, GpuUsage] | None) -> GpuUsage:
+    """before: the rows that were read last, and what they said."""
     sizes = (int(found.used), int(found.total), int(found.idle))
-    processes = {int(row.pid): int(row.own) for row in own}
-    computed = {int(row.pid): int(row.busy_ns) for row in own if row.busy_ns}
     times = (int(found.sampled_ns), int(found.busy_ns))
+    if before is not None and before[0] == rows:
+        processes, computed = before[1].processes, before[1].computed
+    else:
+        own = (_Row * (len(rows) // _ROW)).from_buffer_copy(rows)
+        processes = {int(row.pid): int(row.own) for row in own}
+        computed = {int(row.pid): int(row.busy_ns) for row in own if row.busy_ns}
     return GpuUsage(uuid_text(bytes(found.uuid)), int(found.asked_ns), *sizes, processes, *times, computed)

@@ -19,6 +19,9 @@ _NUMBERS = {
         "fsmount": 432,
         "fsopen": 430,
         "fstatfs": 138,
+        "inotify_add_watch": 254,
+        "inotify_init1": 294,
+        "inotify_rm_watch": 255,
         "madvise": 28,
         "mount": 165,
         "mount_setattr": 442,
@@ -47,6 +50,9 @@ _NUMBERS = {
         "fsmount": 432,
         "fsopen": 430,
         "fstatfs": 44,
+        "inotify_add_watch": 27,
+        "inotify_init1": 26,
+        "inotify_rm_watch": 28,
         "madvise": 233,
         "mount": 40,
         "mount_setattr": 442,
@@ -82,6 +88,14 @@ RESOLVE_NO_MAGICLINKS = 0x02
 RESOLVE_NO_SYMLINKS = 0x04
 RESOLVE_IN_ROOT = 0x10
 OPEN_HOW = "=QQQ"
+
+# sys/inotify.h
+IN_MODIFY = 0x2
+IN_ATTRIB = 0x4
+IN_DELETE_SELF = 0x400
+IN_MOVE_SELF = 0x800
+#: Of IN_Q_OVERFLOW.
+NO_WATCH = -1
 
 # asm-generic/mman-common.h, since Linux 5.14
 MADV_POPULATE_READ = 22

@@ -145,6 +145,21 @@ def filesystem_type(file: Fd) -> int:
     return kind
 
 
+def inotify_add_watch(instance: Fd, path: str, mask: int) -> int:
+    """inotify_add_watch(2): the watch's number. Raises SyscallError: ENOSPC at the user's limit of watches."""
+    return _call("inotify_add_watch", (instance.fileno(), _path(path), mask), (instance, path, mask))
+
+
+def inotify_init1(flags: int) -> Fd:
+    """inotify_init1(2), CLOEXEC. Raises SyscallError: EMFILE at the user's limit of instances."""
+    return Fd(_call("inotify_init1", (flags | os.O_CLOEXEC,), (flags,)), "inotify")
+
+
+def inotify_rm_watch(instance: Fd, watch: int) -> None:
+    """inotify_rm_watch(2)."""
+    _call("inotify_rm_watch", (instance.fileno(), watch), (instance, watch))
+
+
 def madvise(start: int, length: int, advice: int) -> None:
     """madvise(2) on a range of our own addresses. Raises SyscallError: EINVAL for an advice that the kernel lacks."""
     _call("madvise", (start, length, advice), (start, length, advice))

@@ -29,7 +29,7 @@ KEY = "c1"
 async def look(tenants: Tenants, supervisors: Supervisors) -> None:
     """As an agent, four times a second."""
     tenants.end_lost(supervisors.lost())
-    await tenants.look(supervisors.changed())
+    await tenants.look(supervisors.publications.reader().take())
     await tenants.ended()
 
 

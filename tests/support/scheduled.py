@@ -26,15 +26,15 @@ class Notes:
         self.full: set[int] = set()
         #: Tenants that publish nothing; those that were read, in order.
         self.still: set[int] = set()
-        self.stamps: dict[int, int] = {}
         self.reads: list[int] = []
+        self._seen: set[int] = set()
 
-    def stamp(self, tenant: int) -> object:
-        self.stamps[tenant] = self.stamps.get(tenant, 0) + (tenant not in self.still)
-        return self.stamps[tenant]
+    def changed(self) -> set[int]:
+        return self._seen - self.still
 
     def status(self, tenant: int) -> TenantStatus:
         self.reads.append(tenant)
+        self._seen.add(tenant)
         if tenant in self.gone:
             raise OSError(2, "status")
         if tenant in self.busy:

@@ -323,8 +323,11 @@ def test_the_prober_has_no_rights_and_costs_little(place: Path) -> None:
                     "/dev/nvidiactl",
                     "/memfd:nvc-contention",
                     "/memfd:nvc-counters",
+                    "anon_inode",
                     "socket",
                 ]
+                own = sorted(target for target in files.values() if target.startswith("anon_inode"))
+                assert own == ["anon_inode:[eventfd]", "anon_inode:[eventpoll]"], "what tells of them"
                 number = next(name for name, target in files.items() if "counters" in target)
                 flags = Path(f"/proc/{pid}/fdinfo/{number}").read_text().partition("flags:\t")[2].split()[0]
                 assert flags[-1] == "0", "counters for reading"

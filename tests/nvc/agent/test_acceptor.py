@@ -90,6 +90,24 @@ def alone(directory: Path) -> Iterator[Alone]:
     made.close()
 
 
+def test_an_acceptor_of_an_agent_before_is_found_by_one_reading_of_the_kernels_list(
+    alone: Alone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list has all sockets, several of each tenant: read four times a second it took the agent 2 % with 150."""
+    read: list[str] = []
+    inode_of = admission.inode_of
+    monkeypatch.setattr(admission, "inode_of", lambda path: (read.append(path), inode_of(path))[1])
+    acceptors = Acceptors(str(alone.directory), Journal(-1))
+    for _ in range(5):
+        acceptors.look()
+    assert len(read) == 1 and acceptors._started == []
+    os.unlink(alone.directory / "listen")
+    assert acceptors._listening() == 0
+    with bind(str(alone.directory / "listen")):
+        acceptors._listening()
+        assert len(read) == 2, "another one has the name"
+
+
 MESSAGE = json.dumps({"fds": ["seccompFd"], "pid": 7, "state": {"id": KEY, "status": "creating", "pid": 7}}).encode()
 
 

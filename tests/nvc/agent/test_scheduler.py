@@ -216,3 +216,45 @@ def test_it_ends_though_something_happens_at_that_moment() -> None:
         return task.done()
 
     assert all(asyncio.run(ended()) for _ in range(3))
+
+
+def counted(notes: Notes, count: int, change: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[int, list[int]]:
+    """What a change to one of so many idle tenants takes: reads of counters, and tenants of each decision."""
+    one = Scheduler(notes)
+    for number in range(1, count + 1):
+        one.tenant(number, limits(gpu()), is_new=True)
+    one.update()
+    notes.still.update(range(1, count + 1))
+    notes.reads.clear()
+    decided: list[int] = []
+    decide = scheduler.decided
+
+    def told(tenants: dict[str, tuple[object, ...]], *others: Any) -> dict[str, Any]:
+        decided.extend(map(len, tenants.values()))
+        return decide(tenants, *others)  # type: ignore[arg-type] # as it came
+
+    monkeypatch.setattr(scheduler, "decided", told)
+    change(one)
+    for _ in range(3):
+        one.update()
+    monkeypatch.setattr(scheduler, "decided", decide)
+    return len(notes.reads), decided
+
+
+@pytest.mark.parametrize(
+    ("change", "reads", "decisions"),
+    [
+        (lambda one: one.tenant(1000, limits(gpu()), is_new=True), 3, []),
+        (lambda one: one.tenant(5, limits(gpu(), paused=True)), 0, []),
+        (lambda one: one.tenant(5, limits(gpu(weight=30))), 0, []),
+        (lambda one: one.tenant(5, limits(gpu(cap=500))), 0, [1]),
+        (lambda one: one.forget(5), 0, []),
+    ],
+    ids=["admission", "pause", "weight", "cap", "end"],
+)
+def test_what_happens_to_one_takes_as_much_with_200_others_as_with_10(
+    change: Any, reads: int, decisions: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each was decided on together with all tenants of its GPU."""
+    few, many = (counted(Notes(), count, change, monkeypatch) for count in (10, 200))
+    assert few == many == (reads, decisions)

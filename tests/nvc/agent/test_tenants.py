@@ -252,7 +252,7 @@ def test_a_monitor_that_does_not_answer_delays_no_other_end(tmp_path: Path) -> N
 
         async def drain() -> None:
             tasks = len(asyncio.all_tasks())
-            await place.tenants.look(place.supervisors.changed())
+            await place.tenants.look(place.supervisors.publications.reader().take())
             assert len(place.tenants) == 0, "none is the agent's any more"
             assert len(asyncio.all_tasks()) == tasks + count, "and none was waited for"
             while place.events().count("gone") < count - 1:

@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from nvc.agent import agent as agent_module
+from nvc.agent.waiting import Published
 from nvc.base.errors import AgentError
+from nvc.guard.publications import Publications
 
 
 def put_in_force(answers: list[bool]) -> None:
     """answers: of ``Tenants.refresh``, in turn; False while the driver makes a call for the tenant."""
-    agent: Any = SimpleNamespace(tenants=SimpleNamespace(refresh=lambda tenant: answers.pop(0)), parts=())
-    tenant: Any = SimpleNamespace(name="c1")
-    asyncio.run(agent_module.Agent.put_in_force(agent, tenant))
+    told = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+    held: Any = SimpleNamespace(published=told)
+    tenant: Any = SimpleNamespace(name="c1", number=7)
+
+    def refresh(_: object) -> bool:
+        os.eventfd_write(told, 1)  # its supervisor publishes, soon
+        return answers.pop(0)
+
+    async def run() -> None:
+        publications = Publications()
+        publications.add(7, held)
+        agent: Any = SimpleNamespace(
+            tenants=SimpleNamespace(refresh=refresh), parts=(), _published=Published(publications)
+        )
+        try:
+            await agent_module.Agent.put_in_force(agent, tenant)
+        finally:
+            publications.drop(7, held)
+            publications.close()
+
+    try:
+        asyncio.run(run())
+    finally:
+        os.close(told)
 
 
 def test_a_call_of_the_driver_is_waited_for() -> None:

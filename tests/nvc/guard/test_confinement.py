@@ -133,7 +133,7 @@ def test_code_in_the_prober_reaches_nothing(
     with Supervisors(str(devices)) as made:
         made.add(1, share(devices), 1, first=(containers[0], start_time(containers[0])))
         pids = (1, os.getpid(), *containers, *made.pids(1))
-        counters = made.counters(1)
+        counters, _ = made.files(1)
         monkeypatch.setenv("NVC_TEST_TARGETS", ",".join(map(str, pids)))
         monkeypatch.setenv("NVC_TEST_COUNTERS", str(counters))
         monkeypatch.setenv("NVC_TEST_PAGE", str(made._contention))

@@ -326,19 +326,21 @@ def test_a_tenant_without_an_agent_ends_when_nothing_of_it_is_left(devices: str,
 def test_a_publishing_and_a_lost_monitor_are_told_once(alone: Supervisors) -> None:
     for number in (1, 2):
         alone.add(number, SHARE, 1)
-    assert sorted(alone.changed()) == [1, 2]
+    news, others = alone.publications.reader(), alone.publications.reader()
+    assert news.take() == {1, 2}
     for _ in range(3):
         alone.refresh(2)
-    assert alone.changed() == [], "nothing of it is another than before"
+    assert news.take() == set(), "nothing of it is another than before"
     assert not alone.status(2).gpus[0].frozen
     alone.freeze(2, 0, True)
-    assert leftovers.until(lambda: alone.changed() == [2], seconds=20)
+    assert leftovers.until(lambda: news.take() == {2}, seconds=20)
+    assert others.take() == {1, 2}, "each reader hears of all"
     assert alone.lost() == []
     os.kill(alone.pids(1)[0], signal.SIGKILL)
     assert leftovers.until(lambda: alone.lost() == [1], seconds=20)
     assert alone.lost() == []
     taken = alone.take(2)
-    assert alone.lost() == [] and 2 not in alone.changed()
+    assert alone.lost() == [] and 2 not in news.take()
     taken.begin_end()
     taken.end()
     assert not Path(f"/proc/{taken.supervisor}").exists()

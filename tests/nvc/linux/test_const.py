@@ -14,7 +14,7 @@ from nvc.linux import const
 HEADERS = Path(__file__).parent / "programs/const_headers.h"
 #: Names of const whose C name is another, or that are not the headers'.
 RENAMED = {"LINUX_CAPABILITY_VERSION_3": "_LINUX_CAPABILITY_VERSION_3"}
-OURS = {"STATX_SIZE", "BPF_PROG_INFO_SIZE", "BPF_PROG_INFO_GPL_OFFSET", "AT_FDCWD"}
+OURS = {"STATX_SIZE", "BPF_PROG_INFO_SIZE", "BPF_PROG_INFO_GPL_OFFSET", "AT_FDCWD", "NO_WATCH"}
 
 #: Layout -> (C type, members in order); a member that C has as padding is "".
 LAYOUTS = {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/inotify.h>
 #include <linux/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
