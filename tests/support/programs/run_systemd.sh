@@ -25,6 +25,7 @@ mkdir /run/dev && mount -t tmpfs -o mode=755 tmpfs /run/dev && mkdir /run/dev/ch
 for name in null zero full random urandom tty ptmx; do cp -a "/dev/$name" /run/dev/; done
 while read -r name target; do ln -s "$target" "/run/dev/char/$name"; done <"$2/links"
 mount --rbind /dev/pts /run/dev/pts && mount --move /run/dev /dev || exit 2
-# Nothing of the machine's units.
+# Nothing of the machine's units, whatever a unit of a test asks for: sysinit.target has systemd-tmpfiles empty /tmp, which is the machine's.
+for directory in /lib/systemd/system /usr/lib/tmpfiles.d; do mount -t tmpfs tmpfs "$directory" || exit 2; done
 printf '[Unit]\nDescription=nothing\nDefaultDependencies=no\n' >/run/systemd/system/nvc.target
 exec env container=nvc-test /lib/systemd/systemd --system --unit=nvc.target --log-target=console --show-status=no
