@@ -21,7 +21,7 @@ import tempfile
 from pathlib import Path
 
 from commands import CHECKOUT, commands
-from glibc import oldest
+from glibc import elf_files, oldest
 
 #: Package -> its name in the wheel.
 MOVED = {"hook": "nvc._hook", "rpc": "nvc._rpc"}
@@ -107,7 +107,7 @@ def stage(directory: Path) -> None:
     for name in ("README.md", "LICENSE"):
         shutil.copy(CHECKOUT / name, directory)
     (directory / "setup.cfg").write_text(_settings(), encoding="utf-8")
-    (directory / "setup.py").write_text(_SETUP.format(platform=_platform()), encoding="utf-8")
+    (directory / "setup.py").write_text(_SETUP.format(platform=_platform(directory)), encoding="utf-8")
 
 
 def _settings() -> str:
@@ -135,11 +135,10 @@ def _settings() -> str:
     return text.getvalue()
 
 
-def _platform() -> str:
-    """The platform tag: the glibc that the native files need, as PEP 600 writes it."""
+def _platform(directory: Path) -> str:
+    """The platform tag: the glibc that the native files in the directory need, as PEP 600 writes it."""
     machine = sysconfig.get_platform().rpartition("-")[2]
-    files = [*(NATIVE / name for name in BUILT), *(NATIVE / "preload" / machine).glob("*.so")]
-    return f"manylinux_{oldest(files).replace('.', '_')}_{machine}"
+    return f"manylinux_{oldest(elf_files(directory)).replace('.', '_')}_{machine}"
 
 
 def main(dist: str) -> int:

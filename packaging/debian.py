@@ -16,7 +16,7 @@ import textwrap
 from pathlib import Path
 
 from commands import CHECKOUT
-from glibc import oldest
+from glibc import elf_files, oldest
 
 #: Requirement of setup.cfg -> the Debian package that has it; "" where the package carries it itself. Debian's own are
 #: preferred: they get its security updates, fit the release's interpreter, and one file then serves several releases.
@@ -47,9 +47,7 @@ def carried() -> list[str]:
 def control(root: Path, version: str, architecture: str) -> str:
     """The control file. Raises KeyError for a requirement that has no row in PACKAGES."""
     # python3 and not -minimal, which has no ctypes. ldconfig is in libc-bin, which every Debian system has.
-    library = root / "usr/lib/nvc-py"
-    native = [*(library / "nvc/sim/native").iterdir(), *library.rglob("*.so"), root / "usr/bin/nvc-py"]
-    depends = [f"libc6 (>= {oldest(native)})", "python3 (>= 3.11)"]
+    depends = [f"libc6 (>= {oldest(elf_files(root))})", "python3 (>= 3.11)"]
     for name, least in requirements():
         if package := PACKAGES[name]:
             depends.append(f"{package} (>= {least})" if least else package)
