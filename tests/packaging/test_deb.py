@@ -17,7 +17,7 @@ pytestmark = pytest.mark.root
 _REFRESH = "/usr/lib/nvc-py/cdi-refresh"
 _SPEC = "run/cdi/nvidia.yaml"
 _DEFAULT = "/etc/default/nvc-cdi-refresh"
-_UNITS = ("path", "service", "timer")
+_UNITS = (".path", ".service", ".timer", "-mig.timer")
 
 
 def install(machine: Machine, deb: Path) -> str:
@@ -112,8 +112,8 @@ def test_the_modules_are_compiled_again_for_another_interpreter(machine: Machine
 def test_units_are_enabled_and_stay_as_the_administrator_wants(machine: Machine, deb: Path, next_deb: Path) -> None:
     install(machine, deb)
     for kind in _UNITS:
-        assert "enabled" in machine.run("systemctl", "is-enabled", f"nvc-cdi-refresh.{kind}")
-    problems = machine.run("systemd-analyze", "verify", *(f"nvc-cdi-refresh.{kind}" for kind in _UNITS))
+        assert "enabled" in machine.run("systemctl", "is-enabled", f"nvc-cdi-refresh{kind}")
+    problems = machine.run("systemd-analyze", "verify", *(f"nvc-cdi-refresh{kind}" for kind in _UNITS))
     assert "nvc-cdi" not in problems
     machine.run("systemctl", "disable", "nvc-cdi-refresh.timer")
     install(machine, next_deb)

@@ -62,7 +62,7 @@ def test_units_start_what_every_machine_has() -> None:
     ]
     programs = {shlex.split(line)[0] for line in lines}
 
-    assert programs == {"/usr/bin/nvc-py", "/usr/lib/nvc-py/cdi-refresh", "/bin/sh"}
+    assert programs == {"/usr/bin/nvc-py", "/usr/lib/nvc-py/cdi-refresh", "/bin/sh", "/bin/systemctl"}
 
 
 def test_a_reload_is_a_signal_to_the_agent() -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import runtimes, sight
+from tests.support import leftovers, runtimes, sight
 from tests.support.bed import Bed, device_nodes, gpu_env
 from tests.support.bundle import Container, Hook
+from tests.support.native import CHECKOUT
 from tests.support.systemd import SYSTEMD, Systemd
 from tests.support.wrapped import Wrapped
 
@@ -92,3 +93,41 @@ def test_one_that_only_a_hook_gave_it_to_loses_it(bed: Bed, systemd: Systemd) ->
     assert started.nodes() == ALLOWED
     reload(systemd)
     assert started.nodes() == DENIED
+
+
+def test_without_mig_instances_no_program_is_started(bed: Bed) -> None:
+    """The refresh of the CDI specification started one each minute on every node."""
+    if not Path(SYSTEMD).exists():
+        pytest.skip("systemd is not installed")
+    with Systemd(bed, {}) as running:
+
+        def sh(text: str) -> str:
+            return running.run("sh", "-c", text).out
+
+        # Its jobs would be this machine's: sysinit.target emptied /tmp.
+        assert running.run("systemctl", "cat", "sysinit.target").code != 0
+        started = "/bin/sh -c 'date >>/run/started' sh"
+        for kind, changes in (
+            ("timer", {"minutely": "*:*:*", "AccuracySec=10s": "AccuracySec=10ms"}),
+            ("service", {"/proc/driver/nvidia/capabilities": "/run/caps", "/bin/systemctl": started}),
+        ):
+            text = (CHECKOUT / f"packaging/systemd/nvc-cdi-refresh-mig.{kind}").read_text()
+            # The machine's units are not there.
+            for old, new in {**changes, "[Unit]\n": "[Unit]\nDefaultDependencies=no\n"}.items():
+                assert text.count(old) == 1
+                text = text.replace(old, new)
+            (bed.place / kind).write_text(text)
+            sh(f"cp {bed.place}/{kind} /run/systemd/system/nvc-cdi-refresh-mig.{kind}")
+        sh("systemctl daemon-reload; systemctl start nvc-cdi-refresh-mig.timer; mkdir -p /run/caps/gpu0/mig")
+        show = "systemctl show -p ConditionTimestamp -p ConditionResult nvc-cdi-refresh-mig.service"
+        assert leftovers.until(lambda: "ConditionResult=no" in sh(show), seconds=20), sh(show)
+        assert sh("cat /run/started") == ""
+
+        sh("mkdir /run/caps/gpu0/mig/gi1")
+        assert leftovers.until(lambda: sh("cat /run/started") != "", seconds=20), sh(show)
+        # The instances went: once more, for a specification that has them.
+        sh("systemctl stop nvc-cdi-refresh-mig.timer; rmdir /run/caps/gpu0/mig/gi1; rm -f /run/started; mkdir /run/nvc")
+        sh("systemctl start nvc-cdi-refresh-mig.service")
+        assert sh("cat /run/started") == ""
+        sh("touch /run/nvc/cdi-mig; systemctl start nvc-cdi-refresh-mig.service")
+        assert sh("cat /run/started") != ""
