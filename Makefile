@@ -37,8 +37,8 @@ test: bootstrap native
 	@$(MAKE) -s -q -C native tests PYTHON='$(PYTHON)' 2>/dev/null || echo "building the native tests (native/test, half a minute)" >&2
 	@$(MAKE) -s -C native tests PYTHON='$(PYTHON)'
 	@# grpc's threads and forks of one process do not go together: by themselves
-	GRPC_ENABLE_FORK_SUPPORT=1 NVC_MUST_RUN=$$(test "$$(id -u)" = 0 && echo root,system) $(VENV)/pytest -n $(JOBS) $(PYTEST_FLAGS) tests/nvc/kube
-	NVC_MUST_RUN=$$(test "$$(id -u)" = 0 && echo root,system) $(VENV)/pytest -n $(JOBS) $(PYTEST_FLAGS) --ignore=tests/engines --ignore=tests/kubernetes --ignore=tests/nvc/kube tests
+	GRPC_ENABLE_FORK_SUPPORT=1 NVC_MUST_RUN=$$(test "$$(id -u)" = 0 && echo root,system) tools/alone $(VENV)/pytest -n $(JOBS) $(PYTEST_FLAGS) tests/nvc/kube
+	NVC_MUST_RUN=$$(test "$$(id -u)" = 0 && echo root,system) tools/alone $(VENV)/pytest -n $(JOBS) $(PYTEST_FLAGS) --ignore=tests/engines --ignore=tests/kubernetes --ignore=tests/nvc/kube tests
 
 ## soak-sequences random sequences of hostile calls on the simulated manager: SEQUENCES= of them (default 10000), from SEED= on
 soak-sequences: bootstrap native

@@ -39,6 +39,19 @@ def test_shell_scripts_are_clean() -> None:
     assert "" == done.stdout
 
 
+@pytest.mark.root
+def test_tests_meet_no_agent_of_the_machines(tmp_path: Path) -> None:
+    """Commands that were tested asked it, and failed: it was of another version."""
+    text = (CHECKOUT / "Makefile").read_text()
+    assert {"tools/alone"} == set(re.findall(r"root,system\) (\S+) ?\$\(VENV\)/pytest -n", text))
+    look = 'test -S /run/nvc/agent/run && tools/alone sh -c "ls -A /run/nvc && touch /run/nvc/mine" && ls -A /run/nvc'
+    make = "import socket; s = socket.socket(socket.AF_UNIX); s.bind('/run/nvc/agent/run')"
+    there = f'mount -t tmpfs tmpfs /run && mkdir -p /run/nvc/agent && {sys.executable} -c "{make}" && {look}'
+    command = ["unshare", "--mount", "--propagation", "private", "sh", "-euc", there]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert (0, "agent\n", "") == (done.returncode, done.stdout, done.stderr)
+
+
 def test_every_requirement_has_its_debian_package() -> None:
     setup = configparser.ConfigParser()
     setup.read(CHECKOUT / "setup.cfg")
