@@ -133,7 +133,10 @@ def _remove(
     )
     read_on = False
     gone = {edit.path for edit in hook}
-    if config.hooks_dir in {path.rpartition("/")[0] for path in gone} & {*_strings(get(tree, layout.hooks))}:
+    emptied = config.hooks_dir in {path.rpartition("/")[0] for path in gone}
+    if config.every and edit.HEADER in (sources.read(path) or "") and sources.read(hooksd.path(config)) is None:
+        emptied = True  # with another engine's hook: both read the same directory
+    if emptied and config.hooks_dir in _strings(get(tree, layout.hooks)):
         if hooksd.others(config, sources, gone):
             read_on = True
             notes += (f"{config.hooks_dir} has other hooks, so the engine goes on reading it",)
@@ -145,7 +148,7 @@ def _remove(
         lambda before, way=way: changes(layout, layers, before, way)  # type: ignore[misc]
         for way in steps.variants(found)
     ]
-    if hook and not read_on:
+    if emptied and not read_on:
         ways.append(lambda before: hook_changes(layout, layers, before, found))
     edits = steps.take(
         sources,

@@ -65,6 +65,26 @@ def test_every_name_goes_and_the_file_is_as_before(name: str) -> None:
     assert memory.backups == {}
 
 
+@pytest.mark.parametrize("edited", ["", "# of the owner\n"])
+def test_two_engines_read_one_directory_of_hooks(edited: str) -> None:
+    """N4: CRI-O's removal took the hook, and Podman's left the file that names its directory."""
+    directory = "/e/99-nvidia"
+    places = {
+        name: EngineConfig(drop_in=f"{directory}.{name}", hooks_dir="/h", hooks=True) for name in ("crio", "podman")
+    }
+    memory = Memory()
+    for name, asked in places.items():
+        memory.carry_out(ENGINES[name].plan(asked, memory))
+        memory.texts[asked.drop_in] = edited + memory.texts[asked.drop_in]
+    for name, asked in places.items():
+        memory.carry_out(removal.plan(ENGINES[name].plan, ENGINES[name].names, asked, memory))
+
+    left = {
+        path: [line for line in text.splitlines() if not line.startswith("#")] for path, text in memory.texts.items()
+    }
+    assert left == ({asked.drop_in: [] for asked in places.values()} if edited else {})
+
+
 @pytest.mark.parametrize("name", ["podman", "crio"])
 def test_entries_beside_the_file_of_ours_go_too(name: str) -> None:
     """Written with another --drop-in-config, into the main file, or by NVIDIA's command: the engine reads them all."""
