@@ -19,9 +19,11 @@ KUBELET := build/kube/kubelet.binpb
 # Programs of Kubernetes, built by test-kubernetes when they are not there.
 KUBERNETES ?= $(HOME)/.cache/nvc-py/kubernetes
 KUBERNETES_VERSION ?= 1.36.3
+# Minimal trees of Debian and what is fetched for them, for test-fresh: some 2 GB.
+FRESH ?= $(HOME)/.cache/nvc-py/fresh
 comma := ,
 
-.PHONY: all help demo test test-engines check fmt build install uninstall bench bench-gpu bench-scale clean bootstrap bootstrap-venv bootstrap-runtimes native test-gpu test-sanitize soak fuzz soak-sequences wheel deb image man docs test-docs test-kubernetes
+.PHONY: all help demo test test-engines test-fresh check fmt build install uninstall bench bench-gpu bench-scale clean bootstrap bootstrap-venv bootstrap-runtimes native test-gpu test-sanitize soak fuzz soak-sequences wheel deb image man docs test-docs test-kubernetes
 
 all: build
 
@@ -79,6 +81,11 @@ test-kubernetes: bootstrap native image
 	NVC_KUBERNETES_COUNTS='starts=$(STARTS) pods=$(PODS) kills=$(KILLS) nodes=$(NODES)' \
 	unshare --mount --net --pid --fork --kill-child --mount-proc --propagation private \
 	sh -eu tests/support/programs/enter_kubernetes.sh $(VENV)/python -m pytest $(PYTEST_FLAGS) tests/kubernetes
+
+## test-fresh     make demo, deb and test as on a fresh Debian 12 and 13, and the package's life there (as root; needs debootstrap; an hour).
+##                STEPS="demo deb test package", TREES="bookworm trixie", JOBS= and PYTEST_FLAGS= select
+test-fresh:
+	@tools/fresh '$(FRESH)'
 
 ## check          format, lint, types, import contracts, C warnings; changes nothing
 check: bootstrap-venv
