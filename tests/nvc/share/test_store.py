@@ -126,7 +126,15 @@ def test_what_the_engine_calls_it_finds_a_container(make: Make, directory: str) 
     assert caught.value.hint == "did you mean notebook? there are: abcdef (team/web-0/server), abxyz (notebook)"
 
 
-@pytest.mark.parametrize("name", ["abcdef", "abc", str(os.getpid()), "server"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("abcdef", id="id"),
+        pytest.param("abc", id="beginning"),
+        pytest.param(str(os.getpid()), id="pid"),  # another in each worker of xdist: not in the test's name
+        pytest.param("server", id="name"),
+    ],
+)
 def test_no_name_goes_before_another_containers_id_or_pid(name: str, make: Make, directory: str) -> None:
     """Attack: a tenant calls its container as the beginning of a neighbour's id, its pid, or its name."""
     make("abcdef", os.getpid(), name="server")
