@@ -99,6 +99,10 @@ def _adapt(command: click.Command, path: str) -> None:
             _adapt(child, f"{path} {name}")
     elif path in NO_JSON and not any(param.name == "no_json" for param in command.params):
         command.params.append(_option("json", _refuse_json, "no_json", is_flag=True, hidden=True))
+    if command.add_help_option:
+        # Its own: click keeps the names of the first context that asks, which may be one without settings.
+        command.add_help_option = False
+        click.help_option("-h", "--help")(command)
 
 
 def _option(word: str, callback: Any, name: str = "", **settings: Any) -> click.Option:

@@ -46,6 +46,14 @@ def test_help_is_asked_for_in_one_way(path: str, ours: Command) -> None:
     assert ours("help", *words) == (0, out, "")
 
 
+def test_help_does_not_depend_on_who_asked_before(ours: Command) -> None:
+    """A context without settings came first, as for the manual: click kept --help alone for that command."""
+    command = click.Command("fresh", help="Fresh.")
+    command.get_help(click.Context(command))
+    groups._adapt(command, "version")
+    assert command.main(["-h"], "fresh", standalone_mode=False) == 0
+
+
 def test_dash_h_stays_an_error_of_nvidia_container_cli(command: Command) -> None:
     assert command("-h").code == 1  # type: ignore[attr-defined]
 
