@@ -20,7 +20,7 @@ from commands import CHECKOUT, own_names
 from hook import arguments, state, swarm
 from hook import cdi_words as cdi
 from nvc import __version__
-from nvc.cli import help, options
+from nvc.cli import help, options, reference
 from nvc.cli.ctk import main as ctk_main
 from nvc.cli.ctk import show
 from nvc.cli.ctk.tree import ROOT
@@ -93,6 +93,7 @@ def commands() -> Iterator[tuple[str, str]]:
         ".SH COMMANDS",
         *definitions((f"{name}(1)", options.SUMMARIES[name[len(OUR_PROGRAM) + 1 :]]) for name in names),
         *_examples(program),
+        *_around(OUR_PROGRAM),
     ]
     summary = (program.help or "").partition("\n")[0]
     also = ", ".join([*(f"{name}(1)" for name in names), "nvc-hook(8)", "nvc-cdi-hook(8)", "nvc-runtime(8)"])
@@ -110,6 +111,7 @@ def _command(name: str, command: click.Command, parent: click.Context) -> str:
     for path, child, inner in _below(command, context):
         synopsis.append(_synopsis(child, inner))
         parts += [f".SH {escape(path.upper())}", *_body(child, inner, heading="")]
+    parts += _around(f"{OUR_PROGRAM} {name}")
     also = f"{OUR_PROGRAM}(1)" + (", nvc-cdi-hook(8)" if name in ("cdi", "cdi-hook") else "")
     return page(f"{OUR_PROGRAM}-{name}", 1, _lower(options.SUMMARIES[name]), synopsis, parts, also)
 
@@ -143,10 +145,22 @@ def _body(command: click.Command, context: click.Context, heading: str = ".SH OP
         yield from definitions(shown)
 
 
+def _around(name: str) -> Iterator[str]:
+    """ENVIRONMENT, FILES and EXIT STATUS of a program or command."""
+    for heading, rows in (
+        ("ENVIRONMENT", reference.environment(name)),
+        ("FILES", reference.files(name)),
+        ("EXIT STATUS", reference.exits(name)),
+    ):
+        if rows:
+            yield f".SH {heading}"
+            yield from definitions((term, _upper(meaning)) for term, meaning in rows)
+
+
 def _examples(command: click.Command) -> Iterator[str]:
-    """The epilog is a heading and examples, all of it as it is."""
-    lines = (command.epilog or "").replace("\b\n", "", 1).split("\n")[1:]
-    if lines:
+    """An epilog's first part is a heading and examples, all of it as it is; ``_around`` has the others."""
+    heading, *lines = (command.epilog or "").replace("\b\n", "", 1).partition("\n\n")[0].split("\n")
+    if heading == "Examples:":
         yield ".SH EXAMPLES"
         yield block(line.removeprefix("  ") for line in lines)
 
@@ -182,6 +196,7 @@ def _hook() -> str:
     )
     rows = ((f"--{name} {value}", _upper(meaning)) for name, value, meaning in arguments.OPTIONS)
     parts = [".SH DESCRIPTION", *paragraphs(text), ".SH OPTIONS", *definitions(rows)]
+    parts += _around("nvc-hook")
     return page(
         "nvc-hook",
         8,
@@ -206,7 +221,7 @@ def _cdi_hook() -> str:
         rows = ((f"--{option} {value}", _upper(meaning)) for option, value, meaning in values)
         parts += [".RS", *definitions(rows), ".RE"]
     rows = ((f"--{option} {value}", _upper(meaning)) for option, value, meaning in cdi.COMMON)
-    parts += [".SH COMMON OPTIONS", *definitions(rows)]
+    parts += [".SH COMMON OPTIONS", *definitions(rows), *_around(cdi.PROGRAM)]
     synopsis = [f"{cdi.PROGRAM} NAME [OPTION...] [{cdi.THEN} NAME [OPTION...]]..."]
     return page(cdi.PROGRAM, 8, "hooks of CDI specs", synopsis, parts, "nvc-py-cdi(1)")
 
@@ -227,6 +242,7 @@ def _ctk() -> str:
         shown = [(show.written(flag), _upper(show.described(flag))) for flag in flags if not flag.hidden]
         if shown:
             parts += [f".SH {escape(name.upper())}", *paragraphs(f"{path[-1].help}."), *definitions(shown)]
+    parts += _around("nvidia-ctk")
     return page(
         "nvidia-ctk",
         1,
@@ -251,7 +267,7 @@ def _runtime() -> str:
         8,
         "OCI runtime that gives containers NVIDIA GPUs",
         ["nvc-runtime [OPTION...] COMMAND [ARG...]"],
-        [".SH DESCRIPTION", *paragraphs(text)],
+        [".SH DESCRIPTION", *paragraphs(text), *_around("nvc-runtime")],
         "nvc-py(1), nvc-py-runtime(1), nvc-hook(8)",
     )
 

@@ -258,7 +258,10 @@ def left_out(inventory: Inventory, around: Surroundings) -> list[str]:
 
 def find_hook(program: str | None = None) -> str:
     """The hook program beside this one, or in PATH; else where it is installed by default, with a warning."""
-    beside = os.path.join(os.path.dirname(os.path.realpath(program or sys.argv[0])), HOOK_PROGRAM)
+    try:
+        beside = os.path.join(os.path.dirname(os.path.realpath(program or sys.argv[0])), HOOK_PROGRAM)
+    except FileNotFoundError:  # a relative name, and the working directory is gone
+        beside = ""
     found = beside if os.access(beside, os.X_OK) else shutil.which(HOOK_PROGRAM)
     if found:
         return os.path.realpath(found)
@@ -275,6 +278,8 @@ def _context(settings: Settings | None) -> Context:
 
 
 def _form(output: str, form: str | None) -> str:
+    if not output:
+        raise InputError("--output takes a file")
     by_name = files.form_of(output)
     if output != "-" and not by_name:
         ending = os.path.splitext(output)[1] or "none"

@@ -24,7 +24,10 @@ HOOK_PROGRAM = "nvc-cdi-hook"
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 def cdi_hook(words: tuple[str, ...]) -> None:
     """What the hooks of CDI specs do: `nvc-py cdi-hook --help` shows nvc-cdi-hook's help."""
-    beside = os.path.join(os.path.dirname(os.path.realpath(sys.argv[0])), HOOK_PROGRAM)
+    try:
+        beside = os.path.join(os.path.dirname(os.path.realpath(sys.argv[0])), HOOK_PROGRAM)
+    except FileNotFoundError:  # a relative name, and the working directory is gone
+        beside = ""
     program = beside if os.access(beside, os.X_OK) else shutil.which(HOOK_PROGRAM)
     if program is None:
         raise NvcError(f"{HOOK_PROGRAM} is not installed beside {sys.argv[0]}", hint="make install puts both in place")

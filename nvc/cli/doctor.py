@@ -47,8 +47,7 @@ def doctor(
     Every finding says what is wrong, why it matters, and the command that fixes it. Nothing is changed. Without root
     some things cannot be seen; the report says which. docs/reference/doctor-checks.md explains every check.
 
-    Exit code: 0 nothing is wrong (there may be notes), 2 there are warnings, 3 there are errors, 1 the doctor could
-    not do its work. No check takes longer than --timeout (10 s, 30 s for NVML).
+    No check takes longer than --timeout (10 s, 30 s for NVML).
 
     \b
         nvc-py doctor

@@ -6,13 +6,16 @@ One style for all of them: global options also after the command, and errors as 
 from __future__ import annotations
 
 import importlib
+import io
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from nvc.base.errors import InputError
 from nvc.base.nearest import did_you_mean
+from nvc.cli import reference
 from nvc.cli.compat.getopt import ArgumentError
 from nvc.cli.options import GROUPS
 from nvc.cli.settings import Settings
@@ -74,12 +77,17 @@ def run(command: str, arguments: Sequence[str], program: str, general: Settings 
     """
     found = load(command)
     asked = _json(found) if general is not None and general.json else None
+    # Bytes of a name that are no text go out as they came in, as in nvc.cli.text.emit.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")
     try:
         result = found.main(
             list(arguments), f"{program} {command}", standalone_mode=False, obj=general, default_map=asked
         )
     except click.Abort:
         return 1
+    except SystemExit:
+        raise BrokenPipeError from None  # click's way to tell of a reader that left
     except click.UsageError as error:
         raise _wrong(error, program) from None
     except click.ClickException as error:
@@ -89,7 +97,10 @@ def run(command: str, arguments: Sequence[str], program: str, general: Settings 
 
 
 def _adapt(command: click.Command, path: str) -> None:
-    """Give it and all below it the options that every command has."""
+    """Give it and all below it the options that every command has, and exit codes of its own to its help."""
+    codes = reference.own_exits(f"nvc-py {path}")
+    if codes and not command.epilog:
+        command.epilog = reference.block("Exit status", [*codes, *reference.own_exits("nvc-py")])
     if not any(param.name == "sim" for param in command.params) and path not in NO_MACHINE:
         command.params.append(_option("sim", _set_machine, metavar="DIR", help="Use the simulated machine in DIR."))
     if isinstance(command, click.Group):
@@ -140,7 +151,7 @@ def _json(command: click.Command) -> dict[str, Any]:
 def _wrong(error: click.UsageError, program: str) -> ArgumentError:
     """In the words of every other command."""
     context = error.ctx
-    message, hint = error.format_message(), ""
+    message, hint = " ".join(error.format_message().split()), ""
     if context is None:
         return ArgumentError(program, message)
     if isinstance(error, click.NoSuchOption):

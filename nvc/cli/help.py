@@ -13,7 +13,7 @@ import click
 from click.shell_completion import ShellComplete, get_completion_class, shell_complete
 
 from nvc.base.errors import InputError
-from nvc.cli import options
+from nvc.cli import options, reference
 from nvc.cli.groups import load
 from nvc.cli.main import completion_variable
 
@@ -121,7 +121,7 @@ def _command(program: str, name: str) -> click.Command:
     settings: dict[str, Any] = {
         "params": [_Row(option) for option in options.rows(name)],
         "help": summary.format(p=program),
-        "epilog": f"\b\nExamples:\n{block}",
+        "epilog": f"\b\nExamples:\n{block}" + ("" if name else _around(program)),
         "add_help_option": False,
         "options_metavar": "[OPTION...]",
     }
@@ -130,6 +130,12 @@ def _command(program: str, name: str) -> click.Command:
     arguments = [click.Argument([operand.lower()], type=click.Path()) for operand in options.COMMANDS[name][1]]
     settings["params"] += arguments
     return click.Command(name, short_help=options.SUMMARIES[name], **settings)
+
+
+def _around(program: str) -> str:
+    """Variables, files and exit codes of the program, for its help."""
+    parts = (("Environment", "environment"), ("Files", "files"), ("Exit status", "own_exits"))
+    return "".join(f"\n\n{reference.block(title, getattr(reference, name)(reference.CLI))}" for title, name in parts)
 
 
 def program(name: str) -> click.Group:

@@ -134,9 +134,6 @@ def check(
     looks at the node too: kubelet, engine, agent, rules. docs/reference/kube-checks.md explains every check;
     `nvc-py doctor` looks at the driver.
 
-    Exit code: 0 nothing is wrong (there may be notes), 2 there are warnings, 3 there are errors, 1 it could not do its
-    work.
-
     \b
         nvc-py kube check --problems
         nvc-py kube check --only cluster --node gpu-1 --kubeconfig ~/.kube/config

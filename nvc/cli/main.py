@@ -10,7 +10,7 @@ import os
 import sys
 
 from nvc import __version__
-from nvc.base.errors import NvcError
+from nvc.base.errors import NvcError, UsageError, reason
 from nvc.base.log import Log, debug_file, open_log
 from nvc.base.nearest import did_you_mean
 from nvc.cli import options, settings, text
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 REFERENCE_PROGRAM = REFERENCE
 OUR_PROGRAM = "nvc-py"
+#: ENOSPC, EDQUOT, EFBIG (asm-generic/errno.h; the module errno would be imported by every start).
+_FULL = (28, 122, 27)
 
 
 def program_name(path: str) -> str:
@@ -53,6 +55,9 @@ def main(arguments: Sequence[str], program: str, library: Library | None = None)
     except KeyboardInterrupt:
         return invocation.fail(f"{program}: interrupted", "", 130)
     except Exception as error:
+        told = _of_the_system(error)
+        if told is not None:
+            return invocation.fail(f"{program}: {told}", invocation.hint(told), 1)
         return invocation.internal_error(error)
 
 
@@ -180,6 +185,24 @@ class _Invocation:
         return self.fail(
             line, f"{self.program}: hint: this is a mistake in {self.program}, please report it; {where}\n", 1
         )
+
+
+def _of_the_system(error: Exception) -> NvcError | None:
+    """What an error says of the system and not of this program: a full disk behind the output, and a working directory
+    that was removed (getcwd(2), wherever a relative path is made absolute)."""
+    if isinstance(error, FileNotFoundError) and error.filename is None and not _has_directory():
+        return UsageError("the working directory does not exist", hint="cd / and write whole paths")
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return NvcError(f"write error: {reason(error)}")
+    return None
+
+
+def _has_directory() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def completion_variable(program: str) -> str:

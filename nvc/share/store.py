@@ -241,6 +241,10 @@ def _open_directory(path: str) -> int:
         store = os.open(path, OPEN_DIRECTORY)
     except PermissionError as error:
         raise PrivilegeError(f"{path}: {reason(error)}", hint="shares of containers are root's business") from None
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise InputError(f"{path}: {reason(error)}", hint="shares are in a directory") from None
     try:
         check(os.fstat(store), stat.S_IFDIR)
     except ValueError as error:

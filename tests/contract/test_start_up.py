@@ -44,6 +44,7 @@ COLD = (
     "nvc.cli.groups",
     "nvc.cli.help",
     "nvc.cli.kube",
+    "nvc.cli.reference",
     "nvc.cli.runtime",
     "nvc.cli.share",
     "nvc.cli.sim",

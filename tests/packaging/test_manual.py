@@ -16,6 +16,7 @@ from commands import commands
 from hook import arguments
 from hook import cdi_words as cdi
 from nvc.cli import groups, options
+from nvc.cli import reference as around
 from nvc.cli.ctk import show
 from nvc.cli.ctk.tree import ROOT, Flag
 from tools.docs import commands as reference
@@ -93,6 +94,22 @@ def test_every_installed_command_has_a_page_that_renders(pages: Path) -> None:
         text, complaints = rendered(found[0])
         assert "" == complaints, name
         assert " NAME " in text and " SYNOPSIS " in text, name
+
+
+def test_every_page_has_its_variables_files_and_exit_codes(pages: Path) -> None:
+    shown = {f"nvc-py-{name}.1": f"nvc-py {name}" for name in options.SUMMARIES}
+    shown |= {"nvc-py.1": "nvc-py", "nvidia-ctk.1": "nvidia-ctk"}
+    shown |= {f"{name}.8": name for name in ("nvc-hook", "nvc-cdi-hook", "nvc-runtime")}
+    for page, name in shown.items():
+        text, _ = rendered(pages / f"man{page[-1]}" / page)
+        for heading, rows in (
+            (" ENVIRONMENT ", around.environment(name)),
+            (" FILES ", around.files(name)),
+            (" EXIT STATUS ", around.exits(name)),
+        ):
+            assert (heading in text) == bool(rows), (page, heading)
+            for term, meaning in rows:
+                assert f" {term} {manual._upper(meaning)}" in f" {text.partition(heading)[2]}", (page, term)
 
 
 def test_man_finds_links_in_compressed_pages(pages: Path, tmp_path: Path) -> None:

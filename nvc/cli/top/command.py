@@ -10,6 +10,7 @@ import click
 
 from nvc.cli.settings import Settings
 from nvc.cli.share import store as share_store
+from nvc.cli.top.order import WORDS, by_key, help_lines, ordered
 from nvc.guard.protocol import CONTROL
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 @click.option(
     "--interval", type=click.FloatRange(0.1, 3600), default=2.0, show_default=True, help="Seconds between looks."
 )
+@click.option("--sort", type=click.Choice(WORDS), default=WORDS[0], show_default=True, help="Order of containers.")
 @click.option("--no-processes", is_flag=True, help="Leave the lines of processes out.")
 @click.option("--agent", "socket", metavar="SOCKET", default=CONTROL, help="The agent's control socket.")
 @click.option("--store", metavar="DIR", help="Where shares are kept.  [default: /run/nvc/share]")
@@ -32,14 +34,15 @@ def top(
     once: bool,
     as_json: bool,
     interval: float,
+    sort: str,
     no_processes: bool,
     socket: str,
     store: str | None,
 ) -> None:
     """Show each GPU's usage by container, refreshed until q is pressed.
 
-    A line for each GPU, below it one for each container with a share of it, below that its processes. Keys: q ends, p
-    shows or hides processes, j and k move.
+    A line for each GPU, below it one for each container with a share of it, below that its processes. Keys: q ends, h
+    explains the others: processes, moving, and the order of containers.
 
     \b
         USED/LIMIT   memory, and what it may have
@@ -57,7 +60,8 @@ def top(
 
     \b
         nvc-py top
-        nvc-py top --once --no-processes
+        nvc-py top --once --no-processes --sort=memory
+        nvc-py top --once --json
         nvc-py top --json | jq '.gpus[].shares[] | {container, memory, limit}'
     """
     from nvc.cli.top import screen as top_screen
@@ -78,15 +82,16 @@ def top(
         if source.failure is not None:
             raise source.failure
         if as_json:
-            click.echo(json.dumps(seen.as_data(), indent=2))
+            click.echo(json.dumps(ordered(seen, sort).as_data(), indent=2))
             _check(source)
             return
         with top_screen.Screen(whole=False) as screen:
             columns, _ = screen.size
-            screen.show(text.picture(seen, columns, processes=not no_processes, whole=not screen.is_terminal))
+            shown = ordered(seen, sort)
+            screen.show(text.picture(shown, columns, processes=not no_processes, whole=not screen.is_terminal))
         _check(source)
         return
-    _watch(source, seen, interval, processes=not no_processes)
+    _watch(source, seen, interval, sort, processes=not no_processes)
 
 
 def _check(source: top_source.Source) -> None:
@@ -95,20 +100,28 @@ def _check(source: top_source.Source) -> None:
         raise source.silent
 
 
-def _watch(source: top_source.Source, seen: Seen, interval: float, *, processes: bool) -> None:
+def _watch(source: top_source.Source, seen: Seen, interval: float, sort: str, *, processes: bool) -> None:
     from nvc.cli.top import screen as top_screen
     from nvc.cli.top import text
 
     with top_screen.Screen() as screen:
         try:
             while True:
-                screen.show(text.picture(seen, screen.size[0], processes=processes, keys=True))
+                screen.show(text.picture(ordered(seen, sort), screen.size[0], processes=processes, keys=True))
                 key = screen.wait(interval)
                 if key in top_screen.END:
                     return
-                if key in ("p", "P"):
+                if key in ("h", "H", "?"):
+                    screen.show(help_lines(sort))
+                    while not (key := screen.wait(interval)) or key == "resized":
+                        screen.show(help_lines(sort))
+                    if key == top_screen.END[0]:
+                        return
+                elif key in ("p", "P"):
                     processes = not processes
-                if key != "resized":
+                elif by_key(key):
+                    sort = by_key(key)
+                elif key != "resized":
                     seen = source.look()
         except KeyboardInterrupt:
             return

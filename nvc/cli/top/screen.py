@@ -40,6 +40,7 @@ class Screen:
         self.is_whole = whole and self.console.is_terminal and not self.console.is_dumb_terminal
         self.is_terminal = self.console.is_terminal
         self._keys = -1
+        self._pending = ""
         self._saved: list[Any] = []
         self._live: Live | None = None
         self._offset = 0
@@ -108,6 +109,8 @@ class Screen:
         return ""
 
     def _key(self, seconds: float) -> str:
+        if self._pending:
+            return self._next_key()
         if self._keys < 0:
             time.sleep(seconds)
             return ""
@@ -116,7 +119,14 @@ class Screen:
             return ""
         pressed = os.read(self._keys, 16)
         # At the end of the input no key can be pressed any more.
-        return pressed.decode("utf-8", "replace") if pressed else END[0]
+        self._pending = pressed.decode("utf-8", "replace") if pressed else END[0]
+        return self._next_key()
+
+    def _next_key(self) -> str:
+        """The first of those that were pressed and not taken yet: two may arrive in one read."""
+        length = 3 if self._pending.startswith("\x1b[") else 1
+        key, self._pending = self._pending[:length], self._pending[length:]
+        return key
 
 
 def _cut(line: Text, columns: int) -> Text:

@@ -80,7 +80,7 @@ def heading(seen: Seen, columns: int, *, keys: bool) -> list[Text]:
         without = f"agent {seen.silent}: guards go on without it"
     source = f"agent {seen.agent}" if seen.agent else without
     now = time.strftime("%H:%M:%S", time.localtime(seen.when))
-    parts = ["nvc-py top", now, source, *(["q ends, p processes"] if keys else [])]
+    parts = ["nvc-py top", now, source, *(["q ends, h help"] if keys else [])]
     while len(parts) > 3 and len("   ".join(parts)) > columns:
         parts.pop()
     return [Text("   ".join(parts), "bold"), *(Text(problem, "red") for problem in seen.problems), Text()]

@@ -159,7 +159,7 @@ def test_help_tells_the_exit_codes(doctor: Callable[..., Ran]) -> None:
     code, out, _ = doctor(None, "--help")
 
     assert code == 0
-    assert "Exit code: 0 nothing is wrong" in " ".join(out.split())
+    assert "Exit status: 2 there are warnings 3 there are errors 0 done" in " ".join(out.split())
     assert set(report.EXIT_CODES.values()) == {0, 2, 3}
 
 

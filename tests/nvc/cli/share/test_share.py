@@ -73,6 +73,14 @@ def test_a_container_has_its_engines_name_beside_its_id(share: Share, directory:
     assert json.loads(share("ls", "--json")[1])["shares"][0]["name"] == "default/web"
 
 
+def test_a_file_is_no_store(command: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place, why in ((f"{tmp_path}/file", "not a directory"), ("x" * 5000, "file name too long")):
+        code, out, err = command("share", "--store", place, "ls", program="nvc-py")
+        assert (code, out) == (1, "")
+        assert err == f"nvc-py: input error: {place}: {why}\nnvc-py: hint: shares are in a directory\n"
+
+
 def test_containers_are_listed_by_gpu(share: Share, container: str) -> None:
     code, out, _ = share("ls")
     assert 0 == code
