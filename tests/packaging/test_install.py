@@ -148,7 +148,7 @@ def test_all_that_belongs_to_it_is_there(prefix: Path) -> None:
     assert 7 == len(units) == len(units & found)
     assert {f"share/doc/nvc-py/{name}" for name in ("LICENSE", "README.md", "docs/user/installing.md")} <= found
     examples = ("hooks.d/nvc.json", "grafana/nvc-py.json", "slurm/nvc-slurm-run", "nvc-cdi-refresh.default")
-    assert {f"share/nvc-py/{name}" for name in examples} <= found
+    assert {f"share/nvc-py/{name}" for name in (*examples, "config.toml.sample")} <= found
 
 
 def test_what_names_a_program_names_one_of_this_prefix(prefix: Path) -> None:

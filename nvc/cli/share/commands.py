@@ -82,6 +82,9 @@ def list_shares(as_json: bool, verbose: bool, watch: bool, interval: float, sock
     A star marks what the container lowered itself. FROZEN is how long a cap kept it off the GPU, GUARD the version of
     the process that enforces the share from outside.
 
+    In JSON memory is in bytes, cap in 1/1000 of the GPU's time (500: 50%; 1000: no cap), latency and bound in
+    microseconds, and target and achieved are parts from 0 to 1.
+
     With --watch a terminal shows it in place; keys: q ends, j and k move. Anything else gets table below table, and
     with --json one object a line. `nvc-py top` shows more.
 
