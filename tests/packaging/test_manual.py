@@ -44,10 +44,10 @@ def rendered(page: Path) -> tuple[str, str]:
         "-P-cbou",
         "-rHY=0",
         "-rLL=200n",
-        f"-I{page.parents[1]}",
         str(page),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
+    # Not -I: groff 1.23 takes that for -g too, whose program Debian's groff-base has not.
+    done = subprocess.run(command, cwd=page.parents[1], capture_output=True, text=True, check=True, timeout=20)
     return re.sub(r"\s+", " ", done.stdout), done.stderr
 
 
