@@ -171,7 +171,8 @@ def test_a_share(reader: Reader) -> None:
         top,
         change.replace("4f0c", "$(podman ps -q | cut -c 1-4)"),
         "nvc-py share ls",
-        f"podman exec {name} touch /stop; wait $started; cat {said}",
+        # Podman removes a container that ends while `podman exec` still asks for it.
+        f"touch $(podman mount {name})/stop; wait $started; cat {said}",
     ]
     result = reader.copies(*lines)
 
