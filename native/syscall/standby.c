@@ -153,6 +153,8 @@ static void unmap_unused(size_t count)
             start = behind;
         }
     }
+    if (stack >= orders.stack.start && stack < orders.stack.end)
+        unmap(orders.stack.start, kept[KEPT - 1].pages.start);
 }
 
 /* Resets handlers, whose code will be unmapped. Ignored signals stay ignored. */

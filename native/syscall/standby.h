@@ -14,7 +14,11 @@
 
 enum { STANDBY_COVERS = 3, STANDBY_LIMITS = 6 };
 
-/* Descriptors, and restrictions of the program. nvc/container/ldcache/sandbox.py: _ORDERS has the same layout. */
+/* Descriptors, restrictions of the program, and the stack. nvc/container/ldcache/sandbox.py: _ORDERS has the same layout. */
+struct standby_range {
+    uint64_t start, end;
+};
+
 struct standby_orders {
     /* The socket of the request; the pipe for errors; the program; the mount point for the container's tree. */
     int32_t end, report, program, ground;
@@ -27,10 +31,8 @@ struct standby_orders {
     struct {
         uint64_t kind, value;
     } limits[STANDBY_LIMITS];
-};
-
-struct standby_range {
-    uint64_t start, end;
+    /* The main thread's stack: unmapped below the frame in use, so that what its caller once needed is given back. */
+    struct standby_range stack;
 };
 
 /* orders: struct standby_orders; filter: `length` bytes of struct sock_filter; ranges: `count` struct standby_range. Of

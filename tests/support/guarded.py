@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from nvc.agent.attached import Attachments
 from nvc.agent.scheduler import Scheduler
 from nvc.guard.filter import merge
 from nvc.guard.pages import TenantStatus
@@ -181,7 +182,7 @@ class Guarding:
         self.prober = self.guard.prober()
         #: What the scheduler could not do, and of the prober.
         self.problems: list[str] = []
-        self.scheduler = Scheduler(self.guard, problem=self.problems.append)
+        self.scheduler = Scheduler(Attachments(self.guard, devices), problem=self.problems.append)
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._pause = look
         self._thread = threading.Thread(target=self._look, daemon=True)

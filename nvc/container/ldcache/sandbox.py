@@ -50,7 +50,7 @@ _PROGRAM, _REPORT = 3, 4
 #: What it is told: the owner's uid and gid, then the program's arguments, each with a null behind it.
 _OWNER = struct.Struct("=II")
 #: struct standby_orders and struct standby_range of native/syscall/standby.h.
-_ORDERS, _RANGE = struct.Struct(f"=8iQ{2 * len(_LIMITS)}Q"), struct.Struct("=2Q")
+_ORDERS, _RANGE = struct.Struct(f"=8iQ{2 * len(_LIMITS)}Q2Q"), struct.Struct("=2Q")
 
 
 def packed(owner: tuple[int, int], arguments: tuple[str, ...]) -> bytes:
@@ -102,7 +102,13 @@ class Sandbox:
         self._ground: Fd | None = None
         self._covers: list[tuple[str, Fd]] = []
         self._ranges = b""
+        self._stack = 0, 0
         self._may_set_groups = False
+        if is_early:
+            # Here, as ``run`` can import nothing.
+            from nvc.linux import memory
+
+            self._memory = memory
 
     def leave_other_end(self) -> None:
         """Close the inherited other end, in every process forked for this: else the end is never seen."""
@@ -180,14 +186,14 @@ class Sandbox:
 
     def _look(self) -> None:
         """What ``_stand_by`` asks /proc, while there is one."""
-        from nvc.linux import memory
-
         self._may_set_groups = _setgroups_allowed()
         try:
-            found = memory.mappings()
+            found = self._memory.mappings()
         except OSError:
             return  # then it keeps its memory
-        self._ranges = b"".join(_RANGE.pack(one[0], one[1]) for one in found if not one[3].startswith(memory.SKIPPED))
+        skipped = self._memory.SKIPPED
+        self._ranges = b"".join(_RANGE.pack(one[0], one[1]) for one in found if not one[3].startswith(skipped))
+        self._stack = next(((one[0], one[1]) for one in found if one[3] == "[stack]"), (0, 0))
 
     def _stand_by(self) -> None:
         """Wait, and go on, without this process's memory, so that no caller waits later for its release.
@@ -198,7 +204,7 @@ class Sandbox:
         descriptors = (self.end.fileno(), self.report, self.program.fileno(), self._ground.fileno())
         covers = [cover.fileno() for _, cover in self._covers]
         limits = [number for limit in _LIMITS for number in limit]
-        orders = _ORDERS.pack(*descriptors, *covers, self._may_set_groups, rights.mask(_KEPT), *limits)
+        orders = _ORDERS.pack(*descriptors, *covers, self._may_set_groups, rights.mask(_KEPT), *limits, *self._stack)
         syscalls.standby(orders, seccomp.filter_of(seccomp.LDCONFIG), self._ranges)
 
     def _wait(self) -> None:

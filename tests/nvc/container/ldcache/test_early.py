@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import pickle
 import select
 import signal
 import struct
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -22,6 +24,12 @@ from tests.support.injection import container, isolated, locate
 from tests.support.ldconfig import TWO, run, wait_for
 
 root = pytest.mark.root
+
+
+def _stack(process: int | str) -> int:
+    """The main stack's memory in kB."""
+    smaps = Path(f"/proc/{process}/smaps").read_text()
+    return int(smaps.partition("[stack]")[2].partition("Rss:")[2].split()[0])
 
 
 @root
@@ -42,8 +50,16 @@ def test_one_that_died_while_it_waited_is_not_missed(rootfs: Path) -> None:
 @root
 @isolated
 def test_one_that_stands_by_has_no_memory_and_no_more_rights(probe: Path) -> None:
-    """The same process as one that waits in Python, but for its memory."""
+    """The same process as one that waits in Python, but for its memory, of which a deep stack is a part."""
     seen = {}
+    deep: list[object] = []
+    for _ in range(9000):
+        deep = [deep]
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(20000)
+    pickle.dumps(deep)
+    sys.setrecursionlimit(limit)
+    assert _stack("self") > 800, "the stack is not deep"
     for way, standby in (("in Python", raw_ctypes.standby), ("standing by", native.extension().standby)):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(syscalls, "standby", standby)
@@ -53,14 +69,14 @@ def test_one_that_stands_by_has_no_memory_and_no_more_rights(probe: Path) -> Non
         limits = Path(f"/proc/{pid}/limits").read_text()
         maps = Path(f"/proc/{pid}/maps").read_text()
         names = ("Name", "Uid", "Gid", "Groups", *(f"Cap{kind}" for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")))
+        assert (_stack(pid) > 800) == (way == "in Python")
         seen[way] = [status[name] for name in (*names, "NoNewPrivs", "Seccomp", "SigIgn", "SigBlk")], limits
         assert os.listdir(f"/proc/{pid}/root") == []
         assert ("python" in maps) == (way == "in Python")
         if way == "standing by":
             assert int(status["SigCgt"], 16) == 0  # the functions are gone
-            rollup = Path(
-                f"/proc/{pid}/smaps_rollup"
-            ).read_text()  # exact, which VmRSS is not with its counters for each CPU
+            # exact, which VmRSS is not with its counters for each CPU
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
             assert int(rollup.partition("Rss:")[2].split()[0]) < 400, rollup  # kB
         unused = process.take()
         assert unused is not None
