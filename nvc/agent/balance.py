@@ -21,8 +21,8 @@ TOLERANCE, PER_PROCESS = 64 << 20, 16 << 20
 #: Nanoseconds above that until it is said; until something is done. Ledgers and the driver's numbers are some
 #: hundred milliseconds apart: of a tenant that allocates and frees all the time, single differences say nothing.
 SAY_NS, ACT_NS = 1_000_000_000, 3_000_000_000
-#: So many answers of the driver back a call can have caused what it says now.
-_SEEN = 3
+#: A tenant is looked at after the driver answered: what it called since the answer before may be in the look at that one already.
+_SEEN = 2
 
 
 class Sight(Record):
@@ -109,7 +109,8 @@ class Balance:
             return
 
         def rank(sight: Sight) -> tuple[bool, bool, bool, int]:
-            old = next((seen[sight.number] for seen in reversed(self._seen) if sight.number in seen), None)
+            # One that came since then has made all of its calls since then.
+            old = self._seen[-1].get(sight.number) if self._seen else None
             calls = sight.notifications - (old.notifications if old is not None else 0)
             continued = sight.continued - (old.continued if old is not None else 0)
             return calls > 0, continued > 0, sight.has_uvm and bool(sight.reported), calls
