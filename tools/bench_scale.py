@@ -69,7 +69,8 @@ def main(argv: Sequence[str]) -> int:
             try:
                 lines += part(place, options.tenants if name != "simulated" else options.simulated)
             except (Failed, OSError, AssertionError, subprocess.SubprocessError) as error:
-                # What others take minutes to measure is not lost by it.
+                # What was measured before, and what others take minutes to measure, is not lost by it.
+                lines += _taken(place)
                 lines.append(Line(name, "", f"failed: {str(error).strip().splitlines()[-1][:200]}", False))
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -109,7 +110,15 @@ def _inside(place: Path, measure: Callable[[Node], list[Line]]) -> list[Line]:
             result.write_text(json.dumps([asdict(line) for line in measure(node)]))
 
     with_gpu(machine, inside, seconds=PART_S)
-    return [Line(**one) for one in json.loads(result.read_text())]
+    return _taken(place)
+
+
+def _taken(place: Path) -> list[Line]:
+    """What the part has measured, once."""
+    result = place / "lines.json"
+    lines = [Line(**one) for one in json.loads(result.read_text())] if result.exists() else []
+    result.unlink(missing_ok=True)
+    return lines
 
 
 def _idle(place: Path, count: int) -> list[Line]:

@@ -106,8 +106,9 @@ class RunningAgent:
             self.process.wait()
         for tenant in self.tenants:
             tenant.close()
-        assert leftovers.until(lambda: not processes("nvc-monitor", self.directory), seconds=30), "a monitor is left"
-        assert leftovers.until(self._cgroups_are_gone, seconds=30), "a guard's cgroup is left"
+        most = 30 + len(self.tenants) / 5  # the simulated driver takes clients back one after the other
+        assert leftovers.until(lambda: not processes("nvc-monitor", self.directory), seconds=most), "a monitor is left"
+        assert leftovers.until(self._cgroups_are_gone, seconds=most), "a guard's cgroup is left"
 
     def _cgroups_are_gone(self) -> bool:
         """A killed guard is in its own until the driver has taken its clients back: longer than an agent waits."""
