@@ -21,7 +21,7 @@ TOLERANCE, PER_PROCESS = 64 << 20, 16 << 20
 #: Nanoseconds above that until it is said; until something is done. Ledgers and the driver's numbers are some
 #: hundred milliseconds apart: of a tenant that allocates and frees all the time, single differences say nothing.
 SAY_NS, ACT_NS = 1_000_000_000, 3_000_000_000
-#: A tenant is looked at after the driver answered: what it called since the answer before may be in the look at that one already.
+#: A tenant is looked at after the driver answered: calls since the answer before may be in that look already.
 _SEEN = 2
 
 
