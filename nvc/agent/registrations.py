@@ -31,7 +31,7 @@ _LIMIT = 64 << 10
 #: At a time: as many containers as a node may have, and some that are about to start.
 MAX_REGISTRATIONS = 4096
 #: Of those that may hold no more, looked at with each new one.
-_PRUNED = 32
+_PRUNED = 4
 _HINT = "nvc-runtime registers each container that it starts: start it with nvc-runtime (docs/user/agent.md)"
 
 
@@ -153,9 +153,11 @@ class Registrations:
         """Forget those that hold no more. most: look at so many only, at others with the next call; None: at all."""
         numbers = list(self._by_number)
         for number in [*numbers[self._pruned :], *numbers[: self._pruned]][:most]:
-            if not self._by_number[number].is_valid:
+            if self._by_number[number].is_valid:
+                self._pruned += 1
+            else:
                 self._remove(number)
-        self._pruned = (self._pruned + (most or 0)) % max(1, len(numbers))
+        self._pruned %= max(1, len(self._by_number))
 
     def _valid(self, is_meant: Callable[[Registration], bool]) -> list[Registration]:
         """Those that are meant, and hold: that takes a look at /proc for each."""
