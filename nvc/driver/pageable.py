@@ -1,8 +1,8 @@
 """Whether the driver moves pageable system memory into video memory, and how an operator prevents it.
 
 Such memory is neither an allocation of the resource manager nor a mapping of nvidia-uvm, and only those are counted by
-the guard and the preloaded library. Read in the open kernel modules' source (docs/internals/guard.md,
-"Limits").
+the guard and the preloaded library. Read in the open kernel modules' source
+(docs/reference/gpu-sharing-kernel.md 3.9).
 """
 
 from __future__ import annotations
