@@ -23,6 +23,7 @@ _DECODED = (CompatLibrary, Container)
 class ContainerConfig(Record):
     """Which container (nvc_container_config). An empty directory or ldconfig is determined.
 
+    For nvc_container_config_new; nvc_container_config_free: nothing to free.
     pid: a process of the container, or None to work in the caller's own mount namespace.
     ldconfig: the program that updates the loader cache, "@" before a host path.
     """

@@ -10,8 +10,9 @@
             session.update_ldcache()
             session.apply()
 
-Nothing touches the container before ``apply``, which does everything or nothing. docs/internals/api.md has the
-correspondence with the ``nvc_*`` functions of libnvidia-container. All errors are ``nvc.base.errors.NvcError``.
+Nothing touches the container before ``apply``, which does everything or nothing. All errors (nvc_error) are
+``nvc.base.errors.NvcError``. Docstrings name the corresponding functions of libnvidia-container; for nvc_version
+there is ``nvc.__version__``. More: docs/internals/api.md.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ def __getattr__(name: str) -> Any:
 class Config(Record):
     """nvc_config, with settings that the reference has only as environment variables, or not at all.
 
+    For nvc_config_new; nvc_config_free: nothing to free.
     root, ldcache: driver root and the loader cache inside it. csv: directory of Tegra's mount lists, there too.
     uid, gid: of the NVML process; None: the overflow id for root, else the caller's. imex: channels for which
     load-kmods creates nodes. sim: directory of a simulated machine.
@@ -132,7 +134,7 @@ class Context:
         self.close()
 
     def close(self) -> None:
-        """End the context (nvc_shutdown). Sessions are closed on their own."""
+        """End the context (nvc_shutdown, nvc_context_free). Sessions are closed on their own."""
         if self._begun is not None:
             self._begun.close()
             self._begun = None
@@ -175,11 +177,11 @@ class Context:
         return self._current if self._current is not None else self.inventory()
 
     def driver_info(self, options: DriverOptions = _EVERYTHING) -> DriverInfo:
-        """Versions and files of the driver (nvc_driver_info_new)."""
+        """Versions and files of the driver (nvc_driver_info_new; nvc_driver_info_free: nothing to free)."""
         return self.inventory(options).driver
 
     def device_info(self, options: DriverOptions = _EVERYTHING) -> tuple[Gpu, ...]:
-        """The GPUs with their MIG devices (nvc_device_info_new)."""
+        """The GPUs with their MIG devices (nvc_device_info_new; nvc_device_info_free: nothing to free)."""
         return self.inventory(options).gpus
 
     def select(
@@ -218,7 +220,10 @@ class Context:
         return self.inventory(options).nvcaps_style
 
     def nvcaps_device_from_proc_path(self, path: str) -> DeviceNode:
-        """The device node of a capability file below /proc/driver/nvidia. Raises DetectionError."""
+        """The device node of a capability file below /proc/driver/nvidia (nvc_nvcaps_device_from_proc_path).
+
+        Raises DetectionError.
+        """
         from nvc.driver.nvcaps import node_of
 
         return node_of(self.host, path)
