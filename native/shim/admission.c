@@ -2,6 +2,12 @@
  * Admission of memory against the quota (region.h), exact among racing processes. A process writes only to its own
  * slot, so that a kill at any point leaves nothing behind that clearing the slot does not remove.
  *
+ * Without a lock first: pending is raised, and the request granted if pending and memory of all slots fit together. Of
+ * two processes that race at least one sees the other, and a sum reads pending before memory, so that a grant in
+ * progress counts once or twice, never not at all. Otherwise pending is lowered again and the request made in order
+ * (reserve_in_order), under a lock on one byte: a process that requests after its slot was seen counts what is pending
+ * here, one that requested before has been decided.
+ *
  * Runs in every process of a container that allocates video memory, on the allocating thread, under the process's lock.
  */
 #include <fcntl.h>

@@ -64,8 +64,8 @@ int region_descriptor (struct region *region);
 
 /* --- admission.c --- */
 /* Reserves bytes of a GPU's quota, all or nothing; limit 0: none. The sum over the processes never exceeds the limit,
- * and every request that fits is granted, also among concurrent ones (docs/internals/shim.md has the argument). One
- * call at a time in a process: under the process's lock. */
+ * and every request that fits is granted, also among concurrent ones (admission.c has the argument). One call at
+ * a time in a process: under the process's lock. */
 bool region_reserve (struct region *region, int gpu, uint64_t bytes, uint64_t limit);
 void region_refund (struct region *region, int gpu, uint64_t bytes);
 

@@ -1,4 +1,4 @@
-"""docs/internals/wire.md shows the tables of verbs as they are."""
+"""docs/reference/verbs.md shows the tables of verbs as they are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nvc.base.verbs import Verb
 from nvc.container.verbs import CONTAINER
 from nvc.driver.verbs import DRIVER
 
-PAGE = Path(__file__).parents[2] / "docs/internals/wire.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/verbs.md"
 
 
 def test_the_page_has_every_verb_and_no_other() -> None:

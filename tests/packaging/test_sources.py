@@ -138,7 +138,7 @@ def test_the_agents_unit_takes_nothing_that_the_agent_needs() -> None:
 
 
 def test_the_refresh_has_the_rights_of_its_helpers_and_no_more() -> None:
-    """By systemd-analyze's measure, 10 the worst; it was 8.8. The agent's: docs/internals/reviewers.md."""
+    """By systemd-analyze's measure, 10 the worst; it was 8.8. The agent's: docs/reference/security-rules.md."""
     unit = CHECKOUT / "packaging/systemd/nvc-cdi-refresh.service"
     (line,) = re.findall(r"^CapabilityBoundingSet=(.*)$", unit.read_text(), re.MULTILINE)
     kept = {getattr(rights, word) for word in line.split()}
