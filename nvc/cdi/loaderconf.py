@@ -39,19 +39,17 @@ def add_folders(below: Below, folders: Iterable[str]) -> tuple[str, ...]:
     """
     root = below.root
     wanted = tuple(dict.fromkeys(folder.rstrip("/") for folder in folders if folder.startswith("/")))
-    # What a former start of this container left is made anew.
-    below.remove(FOLDERS)
-    below.remove(SYSTEM)
     if not _present(root, MAIN):
         below.write(MAIN, _INCLUDE)
-    listed = set(directories(root))
+    # Without what a former start of this root left: it is replaced in one step, as a start beside this one reads it.
+    listed = set(directories(root, ours=False))
     system = system_directories(root)
     ours = [folder for folder in wanted if folder not in listed and folder not in system]
-    if ours:
-        below.write(FOLDERS, "".join(f"{folder}\n" for folder in ours))
-    last = [directory for directory in system if directory not in listed]
-    if last:
-        below.write(SYSTEM, "".join(f"{directory}\n" for directory in last))
+    for path, lines in ((FOLDERS, ours), (SYSTEM, [one for one in system if one not in listed])):
+        if lines:
+            below.write(path, "".join(f"{line}\n" for line in lines))
+        else:
+            below.remove(path)
     _tell_musl(below, wanted)
     after = set(directories(root))
     compat = [line for line in _lines(root, COMPAT) if line.startswith("/")]
@@ -87,9 +85,12 @@ def system_directories(root: Root) -> tuple[str, ...]:
     return ("/lib", "/usr/lib", "/lib64", "/usr/lib64")
 
 
-def directories(root: Root) -> list[str]:
-    """The directories that the container's ld.so.conf names, in its order, included files too."""
-    return list(dict.fromkeys(_parse(root, MAIN, set(), 0, _Lists(root))))
+def directories(root: Root, *, ours: bool = True) -> list[str]:
+    """The directories that the container's ld.so.conf names, in its order, included files too.
+
+    ours: also those that ``add_folders`` named.
+    """
+    return list(dict.fromkeys(_parse(root, MAIN, set(), 0, _Lists(root, () if ours else (FOLDERS, SYSTEM)))))
 
 
 def _parse(root: Root, path: str, seen: set[str], depth: int, lists: _Lists) -> Iterator[str]:
@@ -124,12 +125,13 @@ class _Lists:
     are, and a start waits.
     """
 
-    def __init__(self, root: Root) -> None:
+    def __init__(self, root: Root, without: tuple[str, ...]) -> None:
         self._root = root
+        self._without = [_name(path) for path in without]
         self._left = ENTRIES
 
     def matching(self, pattern: str) -> list[str]:
-        directory, name = _parent(pattern), pattern.rpartition("/")[2]
+        directory, name = _parent(pattern), _name(pattern)
         if "*" not in name and "?" not in name:
             return [pattern]
         # A directory that is not there costs as well.
@@ -143,7 +145,8 @@ class _Lists:
                 self._left = 0
             return []
         self._left -= len(names)
-        return [f"{directory}/{found}" for found in names if not found.startswith(".") and _matches(name, found)]
+        names = [found for found in names if not found.startswith(".") and found not in self._without]
+        return [f"{directory}/{found}" for found in names if _matches(name, found)]
 
 
 def _matches(pattern: str, name: str) -> bool:
@@ -160,6 +163,10 @@ def _matches(pattern: str, name: str) -> bool:
         else:
             return False
     return not pattern[at:].strip("*")
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _parent(path: str) -> str:

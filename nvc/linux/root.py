@@ -24,6 +24,10 @@ from nvc.linux.syscalls import SyscallError
 from nvc.linux.volumes import Volumes
 from nvc.linux.walk import Walk, open_name
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _RESOLVE = const.RESOLVE_IN_ROOT | const.RESOLVE_NO_MAGICLINKS
 #: A rename anywhere on the machine can make openat2 answer EAGAIN for a path with "..": openat2(2) says try again.
 _TRIES = 128
@@ -34,15 +38,18 @@ _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 class Root:
     """An open directory that paths are resolved in.
 
-    path: what it was opened as, for messages. volumes: where in it something may be made.
+    path: what it was opened as, for messages. volumes: where in it something may be made. is_shared: whether another
+    process mounts over what is made in it, in a namespace of its own: undo then leaves it, as no mount outlives the
+    name that it is on.
     """
 
-    __slots__ = ("fd", "path", "volumes")
+    __slots__ = ("fd", "is_shared", "path", "volumes")
 
     def __init__(self, fd: Fd, path: str = "") -> None:
         self.fd = fd
         self.path = path or fd.name
         self.volumes = Volumes(fd)
+        self.is_shared: Callable[[], bool] = lambda: False
 
     @classmethod
     def open(cls, path: str) -> Root:
@@ -177,7 +184,7 @@ class Root:
                     if error.errno == errno.EEXIST:
                         continue  # created by another process meanwhile: examine it
                     raise
-                undo.push(_remove_file, directory.duplicate(), name, _identity(made.stat()), (uid, gid))
+                undo.push(self._undo, _remove_file, directory.duplicate(), name, _identity(made.stat()), (uid, gid))
                 return made
         raise SyscallError(errno.EAGAIN, "openat", path)
 
@@ -203,7 +210,7 @@ class Root:
             except OSError as error:
                 raise SyscallError(error.errno or errno.EIO, "symlinkat", text, directory, name) from error
             made = os.stat(name, dir_fd=directory.fileno(), follow_symlinks=False)
-            undo.push(_remove_file, directory.duplicate(), name, _identity(made), (uid, gid))
+            undo.push(self._undo, _remove_file, directory.duplicate(), name, _identity(made), (uid, gid))
             return True
 
     def _open(self, path: str, flags: int) -> Fd:
@@ -273,9 +280,13 @@ class Root:
             except OSError as error:
                 raise SyscallError(error.errno or errno.EIO, "mkdirat", parent, name) from error
             made = os.stat(name, dir_fd=parent.fileno(), follow_symlinks=False)
-            undo.push(_remove_directory, parent.duplicate(), name, _identity(made), (uid, gid))
+            undo.push(self._undo, _remove_directory, parent.duplicate(), name, _identity(made), (uid, gid))
 
         return Walk(self.fd, make_directory)
+
+    def _undo(self, remove: Callable[..., None], *made: object) -> None:
+        if not self.is_shared():
+            remove(*made)
 
 
 def _lexical(names: list[str], rest: list[str]) -> str:

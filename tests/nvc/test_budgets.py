@@ -241,6 +241,7 @@ def test_container_file_size(rootfs: Path) -> None:
             file.truncate(size)
         with Root.open(str(rootfs)) as opened:
             snapshot = Snapshot(opened, (), (0, 0))
+            snapshot.begin()
         (table.parent / "new").write_text("ldconfig's")
         (table.parent / "new").rename(table)
         snapshot.restore()

@@ -52,9 +52,8 @@ def put(rootfs: Path, name: str, make: Callable[[Path], object]) -> None:
 
 
 def kinds(rootfs: Path) -> dict[str, int]:
-    """Every name and what it is, but those that are ldconfig's and ours for what is not finished."""
-    found = {str(path.relative_to(rootfs)): path.lstat().st_mode for path in rootfs.rglob("*")}
-    return {name: mode for name, mode in found.items() if not name.startswith("etc/ld.so.cache.nvc")}
+    """Every name and what it is."""
+    return {str(path.relative_to(rootfs)): path.lstat().st_mode for path in rootfs.rglob("*")}
 
 
 def configured(rootfs: Path, driver_root: Path, **options: bool) -> bool:

@@ -1,16 +1,18 @@
 """What ldconfig may change, remembered, so that a failed configure can put it back.
 
-The cache itself is not touched until all has gone well: ldconfig writes another file, which gets the cache's name last
-(``Snapshot.publish``). So nothing of the image's is copied, whose file may be gigabytes of holes. Remembered are the
-links in the directories that ldconfig is told, and its table of known libraries; links that it makes in directories
-which the image's own configuration names are not.
+The cache itself is not touched until all has gone well: ldconfig writes another file (``nvc.container.ldcache.aside``),
+which gets the cache's name last (``Snapshot.publish``). So nothing of the image's is copied, whose file may be
+gigabytes of holes. Remembered are the links in the directories that ldconfig is told, and its table of known
+libraries; links that it makes in directories which the image's own configuration names are not.
 
 It is taken before anything is changed, and refuses what it could not put back in time: the image says how much there
-is to remember.
+is to remember. Where another update of the same root is at work, or came to its end since, nothing is put back: its
+cache names the same links.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
@@ -18,6 +20,7 @@ import time
 from nvc.base.budgets import ENTRIES, NAME_BYTES, RESTORE_S, TABLE_BYTES
 from nvc.base.errors import LdcacheError, reason
 from nvc.base.undo import Undo
+from nvc.container.ldcache.aside import CACHE, Aside
 from nvc.linux import procfd
 from nvc.linux.fd import Fd
 from nvc.linux.rights import Owner
@@ -26,11 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nvc.linux.root import Root
 
-_ETC, _NAME = "/etc", "ld.so.cache"
-CACHE = f"{_ETC}/{_NAME}"
-#: What ldconfig makes of it, in the same directory; with "~" behind it while it writes.
-_NEW = f"{_NAME}.nvc"
-NEW_CACHE = f"{_ETC}/{_NEW}"
+_ETC, _NAME = CACHE.rsplit("/", 1)
 #: ldconfig's table of known libraries, whose place cannot be told to it.
 _TABLE, _TABLES = "/var/cache/ldconfig", ("aux-cache", "aux-cache~")
 TABLE_FILES = tuple(f"{_TABLE}/{name}" for name in _TABLES)
@@ -84,7 +83,8 @@ class _Clock:
 
 
 class Snapshot:
-    """Take it before anything is changed, ``complete`` it before ldconfig runs; ``publish`` once all is done.
+    """Take it and ``begin`` before anything is changed, ``complete`` it before ldconfig runs; ``publish`` once all is
+    done.
 
     owner: ids that files are written as. Raises OSError, and LdcacheError for more than can be remembered.
     """
@@ -94,28 +94,58 @@ class Snapshot:
         self._root_path = root.path
         self._owner = owner
         self._etc = next(iter(_open_all(root, (_ETC,))), None)
+        self._aside: Aside | None = None
+        #: Before anything else is looked at: an update that ends meanwhile is noticed.
+        self._cache = self._version()
         self._tables = [_Place(one, _entries(one, _TABLES)) for one in _open_all(root, (_TABLE,))]
         amount = _Amount(root.path)
         self._links = [_Place(directory, _links(directory, amount)) for directory in _open_all(root, directories)]
+        self._new_places: list[_Place] = []
+        #: Links that ldconfig made, and restoring took away.
+        self._taken: list[tuple[Fd, str, str | Fd | None]] = []
         self._new_directory = None if self._tables else _parent(root, _TABLE)
 
-    def complete(self, root: Root, directories: tuple[str, ...], undo: Undo) -> None:
-        """Add what was made since. Its links go before the directory goes: undo gets that. Raises as the class."""
-        if self._etc is None:
-            self._etc = next(iter(_open_all(root, (_ETC,))), None)
+    def begin(self) -> None:
+        """Let other updates of this root know. Where that cannot be, ``complete`` says why."""
+        try:
+            self._make_aside()
+        except OSError:
+            pass
+
+    def _make_aside(self) -> Aside:
+        if self._aside is None:
+            if self._etc is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), _ETC)
+            with Owner(*self._owner):
+                self._aside = Aside(self._etc)
+        return self._aside
+
+    def complete(self, root: Root, directories: tuple[str, ...], undo: Undo) -> str:
+        """Add what was made since. Its links go before the directory goes: undo gets that. Raises as the class.
+
+        Returns the path at which the cache is to be made.
+        """
+        self._etc = self._etc or next(iter(_open_all(root, (_ETC,))), None)
+        if self._aside is None:
+            undo.push(self._make_aside().remove)  # before an /etc of ours goes
+        path = self._make_aside().path
         known = {_identity(place.directory) for place in self._links}
         amount = _Amount(root.path)
         for directory in _open_all(root, directories):
             if _identity(directory) not in known:
-                undo.push(self._restore_new, _Place(directory, _links(directory, amount)))
+                place = _Place(directory, _links(directory, amount))
+                self._new_places.append(place)
+                undo.push(self._restore_new, place)
+        return path
 
     def _restore_new(self, place: _Place) -> None:
-        with Owner(*self._owner), place.directory:
-            _restore_links(place, _Amount(self._root_path, 2), _Clock(UNDO_LIMIT))
+        with Owner(*self._owner):
+            if not self.is_shared():
+                self._restore_links(place, _Amount(self._root_path, 2), _Clock(UNDO_LIMIT))
 
     def close(self) -> None:
         """Let go of what is remembered."""
-        for place in (*self._tables, *self._links):
+        for place in (*self._tables, *self._links, *self._new_places):
             place.directory.close()
             for entry in place.entries.values():
                 if isinstance(entry, Fd):
@@ -125,41 +155,78 @@ class Snapshot:
 
     def publish(self) -> None:
         """Give what ldconfig wrote the cache's name, in one step. Raises LdcacheError, and nothing is changed."""
-        try:
-            if self._etc is None:
-                raise FileNotFoundError(2, "no such directory")
-            at = self._etc.fileno()
-            with Owner(*self._owner):
-                os.rename(_NEW, _NAME, src_dir_fd=at, dst_dir_fd=at)
-        except OSError as error:
-            raise LdcacheError(
-                f"{self._path} cannot be replaced: {reason(error)}", hint="what the image has there is no loader cache"
-            ) from error
+        assert self._aside is not None
+        with Owner(*self._owner):
+            try:
+                self._aside.publish()
+            except OSError as error:
+                raise LdcacheError(
+                    f"{self._path} cannot be replaced: {reason(error)}",
+                    hint="what the image has there is no loader cache",
+                ) from error
+            try:
+                self._aside.remove()
+            except OSError:
+                pass  # the cache is in force; a later update removes it
 
     def restore(self) -> None:
         """Put back what differs, within UNDO_LIMIT.
 
         Raises OSError, LdcacheError; what was put back until then stays.
         """
-        clock, amount = _Clock(UNDO_LIMIT), _Amount(self._root_path, 2)
-        # Links first, and whatever fails, the rest is done: an image may have a directory under each of our names.
+        # Last first, and whatever fails, the rest is done: an image may have a directory under each of our names.
         undo = Undo()
+        undo.push(self.close)
+        if self._aside is not None:  # else ldconfig has not run
+            undo.push(self._aside.remove)
+            self._push_restoring(undo)
+        with Owner(*self._owner):
+            errors = undo.rollback()
+        if errors:
+            raise errors[0]
+
+    def _push_restoring(self, undo: Undo) -> None:
+        clock, amount = _Clock(UNDO_LIMIT), _Amount(self._root_path, 2)
+        undo.push(self._give_back)
+        if self.is_shared():
+            return
         undo.push(self._remove_new_directory)
         for place in self._tables:
             for name, entry in place.entries.items():
                 undo.push(_restore_entry, place.directory, name, entry)
-        if self._etc is not None:
-            for name in (_NEW, f"{_NEW}~"):
-                undo.push(_remove, self._etc, name)
         for place in self._links:
-            undo.push(_restore_links, place, amount, clock)
+            undo.push(self._restore_links, place, amount, clock)
+
+    def _restore_links(self, place: _Place, amount: _Amount, clock: _Clock) -> None:
+        after = _links(place.directory, amount, clock)
+        for name, text in after.items():
+            clock.tick()
+            if place.entries.get(name) != text:
+                self._taken.append((place.directory, name, text))
+                _put(place.directory, name, place.entries.get(name))
+        for name in place.entries.keys() - after.keys():
+            clock.tick()
+            _put(place.directory, name, place.entries[name])
+
+    def _give_back(self) -> None:
+        """Put back what was taken, where another update began meanwhile: its ldconfig may have found it there."""
+        if self._taken and self.is_shared():
+            for directory, name, text in self._taken:
+                _put(directory, name, text)
+
+    def is_shared(self) -> bool:
+        """Whether another update of this root is at work, or ended since this one began. Raises OSError."""
+        return (self._aside is not None and self._aside.others()) or self._version() != self._cache
+
+    def _version(self) -> tuple[int, ...]:
+        """What tells the cache from every other one."""
+        if self._etc is None:
+            return ()
         try:
-            with Owner(*self._owner):
-                errors = undo.rollback()
-        finally:
-            self.close()
-        if errors:
-            raise errors[0]
+            found = os.stat(_NAME, dir_fd=self._etc.fileno(), follow_symlinks=False)
+        except OSError:
+            return ()
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
     def _remove_new_directory(self) -> None:
         if self._new_directory is None:
@@ -214,17 +281,6 @@ def _links(directory: Fd, amount: _Amount, clock: _Clock | None = None) -> dict[
     finally:
         os.close(number)
     return found
-
-
-def _restore_links(place: _Place, amount: _Amount, clock: _Clock) -> None:
-    after = _links(place.directory, amount, clock)
-    for name, text in after.items():
-        clock.tick()
-        if place.entries.get(name) != text:
-            _put(place.directory, name, place.entries.get(name))
-    for name in place.entries.keys() - after.keys():
-        clock.tick()
-        _put(place.directory, name, place.entries[name])
 
 
 def _restore_entry(directory: Fd, name: str, entry: str | Fd | None) -> None:

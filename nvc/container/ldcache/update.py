@@ -6,6 +6,7 @@ not the host's network, processes, devices or file system. What ldconfig prints 
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import struct
@@ -13,7 +14,8 @@ import struct
 from nvc.base.budgets import LDCONFIG
 from nvc.base.errors import LdcacheError, reason
 from nvc.container.ldcache import process
-from nvc.container.ldcache.snapshot import CACHE, NEW_CACHE, TABLE_FILES, Snapshot
+from nvc.container.ldcache.aside import CACHE, SAMPLE
+from nvc.container.ldcache.snapshot import TABLE_FILES, Snapshot
 from nvc.linux import const, mounts, rights
 from nvc.linux.fd import Fd
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 _CONFIGURATION = "/etc/ld.so.conf"
 #: What ldconfig opens whatever it is.
-OPENED = (_CONFIGURATION, *TABLE_FILES, NEW_CACHE, f"{NEW_CACHE}~")
+OPENED = (_CONFIGURATION, *TABLE_FILES)
 # elf.h: e_machine by uname's machine; program header type of a dynamic loader's name.
 _MACHINES = {"x86_64": 62, "aarch64": 183}
 _PT_INTERP = (3).to_bytes(4, "little")
@@ -35,6 +37,10 @@ _SIGNALS = {
     11: "it crashed, perhaps out of address space",
     25: "the cache would be larger than is allowed",
     31: "it made a system call that the sandbox does not allow",
+}
+_HINTS = {
+    errno.EROFS: "the container's file system is read-only: let the engine make it so after its hooks (root.readonly)",
+    errno.ENOSPC: "the container's file system is full",
 }
 
 
@@ -82,7 +88,7 @@ def launch(operation: UpdateLdcache, place: Place, program: Fd) -> Launched:
     """Start the process that will be ldconfig. Raises LdcacheError; the caller closes the result in any case."""
     rights.use("ldcache")
     try:
-        launched = process.take(_arguments(operation)) if not operation.no_pivot else None
+        launched = process.take(_arguments(operation, SAMPLE)) if not operation.no_pivot else None
         root = None if mounts.modern() else place.root.fd
         return launched or process.start(program, root=root, no_pivot=operation.no_pivot)
     except OSError as error:
@@ -92,7 +98,7 @@ def launch(operation: UpdateLdcache, place: Place, program: Fd) -> Launched:
 
 
 def remember(operation: UpdateLdcache, place: Place) -> None:
-    """Before anything is changed: note what ldconfig may change, and refuse an image that it would wait for.
+    """Before anything else is changed: note what ldconfig may change, and refuse an image that it would wait for.
 
     What is put back goes last, as it takes longest. Raises LdcacheError.
     """
@@ -102,6 +108,8 @@ def remember(operation: UpdateLdcache, place: Place) -> None:
     except OSError as error:
         raise LdcacheError(f"{place.root.path}{CACHE} cannot be read: {reason(error)}") from error
     place.undo.push(place.snapshot.restore)
+    place.snapshot.begin()
+    place.root.is_shared = place.snapshot.is_shared
 
 
 def begin(operation: UpdateLdcache, place: Place, launched: Launched, program: Fd) -> None:
@@ -109,11 +117,13 @@ def begin(operation: UpdateLdcache, place: Place, launched: Launched, program: F
     owner = place.uid, place.gid
     assert place.snapshot is not None
     try:
-        place.snapshot.complete(place.root, operation.directories, place.undo)
+        cache = place.snapshot.complete(place.root, operation.directories, place.undo)
     except OSError as error:
-        raise LdcacheError(f"{place.root.path}{CACHE} cannot be read: {reason(error)}") from error
+        raise LdcacheError(
+            f"{place.root.path}{CACHE} cannot be made: {reason(error)}", hint=_HINTS.get(error.errno or 0, "")
+        ) from error
     try:
-        launched.go(program, _arguments(operation), owner, place.root.fd if mounts.modern() else None)
+        launched.go(program, _arguments(operation, cache), owner, place.root.fd if mounts.modern() else None)
     except OSError as error:
         raise _not_started(operation, error) from error
 
@@ -163,8 +173,8 @@ def _check_kinds(place: Place) -> None:
             raise LdcacheError(f"{place.root.path}{path} is a FIFO", hint="make it a file of the image, or remove it")
 
 
-def _arguments(operation: UpdateLdcache) -> tuple[str, ...]:
-    return (operation.ldconfig, "-f", _CONFIGURATION, "-C", NEW_CACHE, *operation.directories)
+def _arguments(operation: UpdateLdcache, cache: str) -> tuple[str, ...]:
+    return (operation.ldconfig, "-f", _CONFIGURATION, "-C", cache, *operation.directories)
 
 
 def _not_started(operation: UpdateLdcache, error: OSError) -> LdcacheError:
@@ -176,9 +186,9 @@ def _failure(path: str, status: int, lines: list[str]) -> LdcacheError:
         return LdcacheError(f"process {path} terminated with signal {-status}", hint=_SIGNALS.get(-status, ""))
     text = " ".join(lines)
     if "Read-only file system" in text:
-        hint = "the container's file system is read-only: let the engine make it so after its hooks (root.readonly)"
+        hint = _HINTS[errno.EROFS]
     elif "No space left" in text:
-        hint = "the container's file system is full"
+        hint = _HINTS[errno.ENOSPC]
     elif "memory exhausted" in text or "Cannot allocate memory" in text:
         hint = f"it may have {LDCONFIG.memory >> 20} MiB of memory: what the image has in {_CONFIGURATION} takes more"
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 import time
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nvc.cdi.loaderconf import _matches, directories, system_directories
+from nvc.cdi.below import Below
+from nvc.cdi.loaderconf import FOLDERS, _matches, add_folders, directories, system_directories
 from nvc.linux.root import Root
 
 
@@ -46,6 +48,18 @@ def test_wildcards_are_those_of_the_shell(pattern: str, name: str) -> None:
 def test_what_is_named(root: Root, content: str, expected: list[str]) -> None:
     write(root, ld_so_conf=content, DIRa_conf="/one\n", DIRb_conf="/two\n", DIRc_txt="/three\n")
     assert directories(root) == expected
+
+
+def test_what_a_start_named_stays_named_while_another_one_reads_it(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was taken away first and named again: the ldconfig of a start beside this one made a cache without it."""
+    write(root, ld_so_conf="include ld.so.conf.d/*.conf\n")
+    below, seen = Below(root, os.geteuid(), os.getegid()), []
+    assert add_folders(below, ["/usr/lib/driver"]) == ()
+    monkeypatch.setattr(Below, "_put", lambda *_: seen.append("/usr/lib/driver" in directories(root)))
+    monkeypatch.setattr(Below, "remove", lambda _, path: seen.append(path != FOLDERS))
+    add_folders(below, ["/usr/lib/driver"])
+    assert seen
+    assert all(seen)
 
 
 def test_huge_and_endless_files_end(root: Root) -> None:

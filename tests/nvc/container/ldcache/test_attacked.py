@@ -134,7 +134,8 @@ def test_no_file_that_ldconfig_opens_makes_it_wait(rootfs: Path, path: str) -> N
 @isolated
 def test_undo_goes_on_where_a_name_of_ours_is_a_directory(rootfs: Path) -> None:
     """What could not be removed kept the links of ldconfig from being put back."""
-    (rootfs / "etc/ld.so.cache.nvc/full").mkdir(parents=True)
+    (rootfs / "etc/ld.so.cache/full").mkdir(parents=True)
+    (rootfs / "var/cache/ldconfig/aux-cache/full").mkdir(parents=True)
     injection.build_library(rootfs / "usr/lib64/libx.so.1.2", "libx.so")
     with container(rootfs) as pid:
         located = locate(pid, rootfs)
@@ -261,6 +262,7 @@ def test_undo_ends(rootfs: Path) -> None:
     """Whatever there is to be put back: the container's start does not wait for it without end."""
     with container(rootfs) as pid, Root.open(f"/proc/{pid}/root{rootfs}") as root:
         snapshot = Snapshot(root, ("/usr/lib64",), (0, 0))
+        snapshot.begin()
         for index in range(5000):
             (rootfs / f"usr/lib64/libx.so.{index}").symlink_to("x")
         with pytest.MonkeyPatch.context() as patch, Undo() as undo:

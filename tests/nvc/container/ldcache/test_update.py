@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import time
@@ -52,8 +53,9 @@ def test_what_the_program_sees(probe: Path, rootfs: Path, way: str, monkeypatch:
             namespaces = {os.readlink(f"/proc/{own}/ns/{kind}") for own in ("self", pid) for kind in KINDS}
             seen = run(locate(pid, rootfs), probe, "/usr/lib64", "/usr/lib32", no_pivot=no_pivot, way=way)
 
-        arguments = ["-f", "/etc/ld.so.conf", "-C", "/etc/ld.so.cache.nvc", "/usr/lib64", "/usr/lib32"]
-        assert [line[4:] for line in seen if line.startswith("arg=")] == [str(probe), *arguments]
+        program, *arguments = [line[4:] for line in seen if line.startswith("arg=")]
+        assert re.fullmatch("/etc/ld.so.cache.nvc-[0-9a-f]{16}/cache", arguments.pop(3))
+        assert [program, *arguments] == [str(probe), "-f", "/etc/ld.so.conf", "-C", "/usr/lib64", "/usr/lib32"]
         assert "pid=1 uid=0 gid=0 cwd=/" in seen
         assert "environment=0" in seen
         # A copy in memory with all seals (15: seal, shrink, grow, write), never the host's file.
@@ -244,8 +246,7 @@ def test_no_etc_is_a_clear_error(rootfs: Path) -> None:
         with pytest.raises(LdcacheError) as caught:
             run(located, "/sbin/ldconfig")
 
-        assert "failed with error code: 1" in caught.value.message
-        assert "/etc/ld.so.cache" in caught.value.hint
+        assert caught.value.message == f"{rootfs}/etc/ld.so.cache cannot be made: no such file or directory"
 
 
 @root
