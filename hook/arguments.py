@@ -13,7 +13,7 @@ from nvc.base.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 STAGES = OUTSIDE + INSIDE + IDLE
 DEFAULT_TIMEOUT = TIMEOUT_S
@@ -63,7 +63,8 @@ def parse(argv: Sequence[str], program: str) -> Arguments:
     if len(words) > 1:
         raise UsageError(f"unexpected argument {words[1]!r}")
     if words[0] not in STAGES:
-        raise UsageError(f"unknown stage {words[0]!r}", hint=f"one of {', '.join(STAGES)}")
+        known = f"one of {', '.join(STAGES)}"
+        raise UsageError(f"unknown stage {words[0]!r}", hint=near(words[0], STAGES, otherwise=known))
     return Arguments(stage=words[0], **given)  # type: ignore[arg-type]
 
 
@@ -87,7 +88,7 @@ def _option(word: str, rest: list[str], program: str) -> tuple[str, str | bool |
         name = "help"
     kinds = {option: metavar for option, metavar, _ in OPTIONS}
     if name not in kinds:
-        raise UsageError(f"unknown option {word!r}")
+        raise UsageError(f"unknown option {word!r}", hint=near(name, kinds, shown="--{}"))
     if name == "debug" and not equals and (dashes == 1 or program in ALIASES):
         return name, "/dev/stderr"
     if not kinds[name]:
@@ -101,6 +102,13 @@ def _option(word: str, rest: list[str], program: str) -> tuple[str, str | bool |
     if not value or "\0" in value:
         raise UsageError(f"option --{name} needs a value: {kinds[name]}")
     return name, seconds(value) if name == "timeout" else value
+
+
+def near(word: str, known: Iterable[str], **form: str) -> str:
+    """A hint: ``did_you_mean``, imported only for words that are wrong."""
+    from nvc.base.nearest import did_you_mean
+
+    return did_you_mean(word, known, **form)
 
 
 def seconds(text: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hook import bundle
+from hook.arguments import near
 from nvc.base.budgets import TIMEOUT_S
 from nvc.base.errors import InputError, UsageError
 from nvc.base.gobool import FALSE, TRUE
@@ -143,7 +144,8 @@ def read(words: list[str], *, theirs: bool = False) -> tuple[str, Values]:
         # A spec may be newer than we are; a container without the newest hook is better than none.
         from hook.report import write
 
-        write(2, f"{PROGRAM}: warning: unknown hook {name!r} is left out\n")
+        hint = near(name, HOOKS)
+        write(2, f"{PROGRAM}: warning: unknown hook {name!r} is left out{f' ({hint})' if hint else ''}\n")
         return "", {}
     known = {option for option, _, _ in (*HOOKS[name][1], *COMMON)} | ({STATE} if theirs else set())
     values: Values = {}
@@ -152,7 +154,8 @@ def read(words: list[str], *, theirs: bool = False) -> tuple[str, Values]:
         word = rest.pop(0)
         option, equals, value = word.lstrip("-").partition("=")
         if not word.startswith("-") or option not in known:
-            raise UsageError(f"{name}: unexpected {word!r}")
+            hint = near(option, known, shown="--{}") if word.startswith("-") else ""
+            raise UsageError(f"{name}: unexpected {word!r}", hint=hint)
         if not equals:
             if not rest:
                 raise UsageError(f"{name}: --{option} needs a value")

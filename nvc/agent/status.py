@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nvc.base.errors import AgentError
+from nvc.base.progress import waiting
 from nvc.base.record import DecodeError, Record
 
 TYPE_CHECKING = False
@@ -141,7 +142,8 @@ def ask(client: Client, *, after: int = 0, container: str = "") -> AgentStatus:
     found: list[StatusTenant] = []
     client.send("status", after=after or None, container=container or None)
     while True:
-        data = client.receive()
+        with waiting("the agent has not answered yet"):
+            data = client.receive()
         last = _last(data) if data.get("is_cut") is True else None
         if last is not None:
             if last <= after:

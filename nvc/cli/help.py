@@ -13,6 +13,7 @@ import click
 from click.shell_completion import ShellComplete, get_completion_class, shell_complete
 
 from nvc.base.errors import InputError
+from nvc.base.nearest import did_you_mean
 from nvc.cli import options, reference
 from nvc.cli.groups import load
 from nvc.cli.main import completion_variable
@@ -29,7 +30,8 @@ _PATHS = {"FILE": click.Path(), "PATH": click.Path(), "DIR": click.Path(file_oka
 _TEACHING: dict[str, tuple[str, str]] = {
     "": (
         "Let containers use NVIDIA GPUs: a whole GPU or a limited part of one.\n\n"
-        "Global options stand before the command. Long options may be shortened while they are unique. "
+        "--sim and --json may stand behind the command too, the other options only before it. Long options may be "
+        "shortened while they are unique. "
         "`{p} COMMAND --help` explains a command.",
         "# which driver and GPUs are there\n"
         "{p} info\n"
@@ -176,7 +178,8 @@ def completion_script(program: str, shell: str) -> str:
     """The script that teaches ``shell`` to complete ``program``. Raises InputError for a shell we do not know."""
     kind = get_completion_class(shell) if shell in options.SHELLS else None
     if kind is None:
-        raise InputError(f"unknown shell: {shell}", hint=f"--completion takes one of {', '.join(options.SHELLS)}")
+        known = f"--completion takes one of {', '.join(options.SHELLS)}"
+        raise InputError(f"unknown shell: {shell}", hint=did_you_mean(shell, options.SHELLS, otherwise=known))
     # Not kind.source(): bash's looks its version up by running bash.
     script = ShellComplete.source(kind(_command(program, ""), {}, program, completion_variable(program)))
     return f"{script.strip()}\n"

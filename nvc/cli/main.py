@@ -10,6 +10,7 @@ import os
 import sys
 
 from nvc import __version__
+from nvc.base import progress
 from nvc.base.errors import NvcError, UsageError, reason
 from nvc.base.log import Log, debug_file, open_log
 from nvc.base.nearest import did_you_mean
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
     from nvc.cli.settings import Library, Settings
 
+#: Without progress: services, and what has a screen of its own or is read by a machine, as nvidia-container-cli is.
+_OWN_OUTPUT = ("agent", "kube", "top")
+_SILENT = {"--json", "--quiet", "--watch"}
 REFERENCE_PROGRAM = REFERENCE
 OUR_PROGRAM = "nvc-py"
 #: ENOSPC, EDQUOT, EFBIG (asm-generic/errno.h; the module errno would be imported by every start).
@@ -82,6 +86,8 @@ class _Invocation:
         if not parsed.rest:
             raise ArgumentError(self.program, f"a command is missing: one of {', '.join(options.SUMMARIES)}")
         command, rest = parsed.rest[0], parsed.rest[1:]
+        if self.program == OUR_PROGRAM and command not in _OWN_OUTPUT and not _SILENT & {*arguments}:
+            progress.show(self.program)
         if command in options.GROUPS:
             return self.group(command, rest, self.settings(parsed))
         if command not in options.COMMANDS:

@@ -6,6 +6,7 @@ import json
 
 import click
 
+from nvc.base.progress import waiting
 from nvc.sim.description import DAMAGES, MachineDescription, load, names
 
 
@@ -88,7 +89,8 @@ def start(directory: str) -> None:
     """
     from nvc.sim import serving
 
-    manager = serving.start(directory)
+    with waiting("starting the simulated driver"):
+        manager = serving.start(directory)
     click.echo(f"SIMULATED driver behind the nodes in {directory}/dev, process {manager.pid}")
 
 

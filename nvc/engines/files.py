@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from nvc.base import directories
 from nvc.base.errors import InputError, NvcError, PrivilegeError, reason
+from nvc.base.progress import waiting
 from nvc.engines.config import as_written
 
 if TYPE_CHECKING:
@@ -158,7 +159,8 @@ def _new(path: str) -> Iterator[tuple[int, str]]:
     Only the process that has the lock changes ``path``. Raises NvcError if another one keeps it.
     """
     name = f"{os.path.dirname(path)}/.{os.path.basename(path)}.nvc-new"
-    descriptor = _locked(name, path)
+    with waiting(f"another process writes {path}"):
+        descriptor = _locked(name, path)
     try:
         os.ftruncate(descriptor, 0)  # a run that was killed left its text
         yield descriptor, name

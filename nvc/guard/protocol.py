@@ -19,6 +19,7 @@ import socket
 import time
 
 from nvc.base.errors import BY_STAGE, AgentError, NvcError, PrivilegeError, reason
+from nvc.base.progress import waiting
 from nvc.base.record import Record
 from rpc.codec import CodecError, dumps, loads
 
@@ -218,7 +219,8 @@ class Client:
         Raises AgentError, or the NvcError that the agent answered with.
         """
         self.send(verb, **fields)
-        return self.receive()
+        with waiting("the agent has not answered yet"):
+            return self.receive()
 
     def send(self, verb: str, **fields: object) -> None:
         """Say a verb, whose reply ``receive`` gives. Raises AgentError."""

@@ -22,6 +22,7 @@ import os
 from nvc.base.budgets import TIMEOUT_S
 from nvc.base.errors import InitializationError, PrivilegeError
 from nvc.base.log import Log
+from nvc.base.progress import waiting
 from nvc.base.record import Record
 from nvc.model import CSV_DIRECTORY, DriverOptions, Host
 from nvc.request.options import DEFAULT_CONTAINER_OPTIONS, ContainerOptions, LibraryOptions
@@ -281,6 +282,11 @@ class Context:
         config = self.config
         return start(self.host, uid=config.uid, gid=config.gid, deadline=config.timeout, log=self.log)
 
+    def driver(self) -> DriverClient:
+        """A driver service for questions again and again, which the caller closes. Raises InitializationError."""
+        client, self._begun = self._begun or self._start(), None
+        return client
+
     def _answers(self, options: DriverOptions) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
         client, self._begun = self._begun or self._start(), None
         try:
@@ -288,8 +294,9 @@ class Context:
             from nvc.driver.inventory import look_ahead
 
             look_ahead(self.host, options)
-            system = client.system()
-            answers = system, tuple(client.gpu(index) for index in range(system.gpu_count))
+            with waiting("asking the driver, which takes seconds to start where nothing keeps it loaded"):
+                system = client.system()
+                answers = system, tuple(client.gpu(index) for index in range(system.gpu_count))
         except BaseException:
             client.close()
             raise

@@ -9,6 +9,7 @@ import stat
 import time
 
 from nvc.base.errors import ContainerError, reason
+from nvc.base.progress import waiting
 from nvc.base.record import Record
 from nvc.share import limits
 from rpc.codec import loads
@@ -167,18 +168,19 @@ def check(found: os.stat_result, kind: int, *, shared: bool = False) -> None:
 def wait(descriptor: int, path: str) -> None:
     """Hold the lock of a directory until it is closed. Raises ContainerError when another does not end."""
     until = time.monotonic() + _LOCK_TIMEOUT_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
-                raise
-        if time.monotonic() > until:
-            raise ContainerError(
-                f"{path} is locked", hint="another nvc-py changes it and does not end; see /proc/locks"
-            )
-        time.sleep(0.005)
+    with waiting(f"{path} is locked by another nvc-py"):
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except OSError as error:
+                if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
+                    raise
+            if time.monotonic() > until:
+                raise ContainerError(
+                    f"{path} is locked", hint="another nvc-py changes it and does not end; see /proc/locks"
+                )
+            time.sleep(0.005)
 
 
 def open_entry(store: int, directory: str, name: str) -> Entry:

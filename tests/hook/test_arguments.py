@@ -73,3 +73,18 @@ def test_help_names_every_option_and_stage() -> None:
 
     assert [word for word in (*STAGES, *(f"--{name}" for name, _, _ in OPTIONS)) if word not in text] == []
     assert max(len(line) for line in text.splitlines()) <= 100
+
+
+@pytest.mark.parametrize(
+    ("argv", "hint"),
+    [
+        (["prestrat"], "did you mean prestart? one of "),
+        (["--confg=/c", "prestart"], "did you mean --config?"),
+        (["-versoin"], "did you mean --version?"),
+        (["--bogus", "prestart"], ""),
+    ],
+)
+def test_a_mistyped_word_has_a_hint(argv: list[str], hint: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse(argv, "nvc-hook")
+    assert raised.value.hint.startswith(hint) and bool(raised.value.hint) == bool(hint)

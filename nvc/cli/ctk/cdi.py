@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from nvc.base.errors import InputError, NvcError, UsageError, reason
+from nvc.base.nearest import did_you_mean
 from nvc.cdi import files, text
 from nvc.cdi.generate import HOOKS, STRATEGIES, GenerateOptions
 from nvc.cdi.rules import name_problem
@@ -38,7 +39,8 @@ def generate(values: Values, log: Log) -> int:
     output, form = _target(values, log)
     for strategy in values.items("device-name-strategy"):
         if strategy not in STRATEGIES:
-            raise UsageError(f"invalid device name strategy: {strategy}", hint=f"one of {', '.join(STRATEGIES)}")
+            hint = did_you_mean(strategy, STRATEGIES, otherwise=f"one of {', '.join(STRATEGIES)}")
+            raise UsageError(f"invalid device name strategy: {strategy}", hint=hint)
     for kind, name in (("vendor", values.text("vendor")), ("class", values.text("class"))):
         problem = name_problem(kind, name)
         if problem:
@@ -97,7 +99,8 @@ def transform_root_of(values: Values, log: Log) -> int:
     """Replace the root of a spec's paths."""
     relative_to = values.text("relative-to")
     if relative_to not in RELATIVE_TO:
-        raise UsageError(f"invalid --relative-to value: {relative_to}", hint=f"one of {', '.join(RELATIVE_TO)}")
+        hint = did_you_mean(relative_to, RELATIVE_TO, otherwise=f"one of {', '.join(RELATIVE_TO)}")
+        raise UsageError(f"invalid --relative-to value: {relative_to}", hint=hint)
     spec = _read(values.text("input"))
     changed = transform_root(spec, values.text("from"), values.text("to"), relative_to)
     output = values.text("output")
@@ -119,7 +122,8 @@ def _target(values: Values, log: Log) -> tuple[str, str]:
     """The file to write ("" for standard output) and its format."""
     form = values.text("format").lower()
     if form not in text.FORMATS:
-        raise UsageError(f"invalid output format: {form}", hint=f"one of {', '.join(text.FORMATS)}")
+        hint = did_you_mean(form, text.FORMATS, otherwise=f"one of {', '.join(text.FORMATS)}")
+        raise UsageError(f"invalid output format: {form}", hint=hint)
     output = values.text("output")
     by_name = {".json": "json", ".yaml": "yaml", ".yml": "yaml"}.get(os.path.splitext(output)[1].lower(), "")
     if by_name and not values.is_set("format"):

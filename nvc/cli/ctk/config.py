@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nvc.base import config_file
 from nvc.base.errors import InputError, UsageError
 from nvc.base.gobool import FALSE, TRUE
+from nvc.base.nearest import did_you_mean
 from nvc.cli.ctk.tree import CSV_DIRECTORY, HOOK_PROGRAM, SPEC_DIRECTORIES
 from nvc.cli.text import emit
 from nvc.engines import changes, tomltext
@@ -137,7 +138,8 @@ def _change(word: str, separator: str) -> Change:
     kind = _KINDS.get(key)
     if kind is None:
         last = next((part for part in key.split(".") if not _is_part(key, part)), key)
-        raise UsageError(f'invalid --set option {word}: invalid config option: undefined field: "{last}"')
+        hint = did_you_mean(key, _KINDS)
+        raise UsageError(f'invalid --set option {word}: invalid config option: undefined field: "{last}"', hint=hint)
     path = tuple(key.split("."))
     if not equals:
         if kind != "boolean":

@@ -7,6 +7,8 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from nvc.base.errors import NvcError, UsageError, reason
+from nvc.base.nearest import did_you_mean
+from nvc.base.progress import waiting
 from nvc.cli import runtime
 from nvc.cli.ctk.tree import BY_ENGINE, HOOK_PROGRAM, RUNTIME_PROGRAM
 from nvc.cli.text import emit
@@ -41,7 +43,8 @@ def configure(values: Values, log: Log) -> int:
         return _oci_hook(values, log)
     engine = values.text("runtime")
     if engine not in ENGINES:
-        raise UsageError(f"unrecognized runtime '{engine}'", hint=f"one of {', '.join(ENGINES)}")
+        known = f"one of {', '.join(ENGINES)}"
+        raise UsageError(f"unrecognized runtime '{engine}'", hint=did_you_mean(engine, ENGINES, otherwise=known))
     if mode not in _FILE_MODES:
         log.warn(f'Ignoring unsupported config mode for {engine}: "{mode}"')
     files = Files()
@@ -136,7 +139,10 @@ def _effective(engine: str, values: Values, log: Log) -> str:
 
 def _output(words: Sequence[str]) -> str:
     try:
-        done = subprocess.run(words, capture_output=True, check=False, stdin=subprocess.DEVNULL, timeout=_DUMP_LIMIT)
+        with waiting(f"{words[0]} prints its settings"):
+            done = subprocess.run(
+                words, capture_output=True, check=False, stdin=subprocess.DEVNULL, timeout=_DUMP_LIMIT
+            )
     except OSError as error:
         raise NvcError(f"{words[0]}: {reason(error)}") from error
     except subprocess.TimeoutExpired as error:

@@ -6,7 +6,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 from nvc import __version__
+from nvc.base import progress
 from nvc.base.errors import NvcError
+from nvc.base.nearest import did_you_mean
 from nvc.cli.ctk import completion, parse
 from nvc.cli.ctk.show import Log, help_text
 from nvc.cli.ctk.tree import ROOT
@@ -33,10 +35,13 @@ def main(words: Sequence[str]) -> int:
             return 0
         values = parse.parse(ROOT, words)
         log = Log(debug=values.flag("debug"), quiet=values.flag("quiet"))
+        if not values.flag("quiet"):
+            progress.show(values.path[0].name)
         return _run(values, log)
     except parse.WrongUsage as error:
         name = " ".join(command.name for command in error.path)
-        emit(2, f"Incorrect Usage: {error}\n\n{name} --help shows what there is.\n\n")
+        hint = f"{error.hint}\n" if error.hint else ""
+        emit(2, f"Incorrect Usage: {error}\n\n{hint}{name} --help shows what there is.\n\n")
         log.error(str(error))
         return 1
     except NvcError as error:
@@ -76,7 +81,8 @@ def _run(values: Values, log: Log) -> int:
         emit(1, help_text(values.path))
         return 0
     if not command.action:
-        emit(2, f"No help topic for '{values.rest[0]}'\n")
+        hint = did_you_mean(values.rest[0], (below.name for below in command.below))
+        emit(2, f"No help topic for '{values.rest[0]}'{f' ({hint})' if hint else ''}\n")
         return _NO_SUCH_COMMAND
     module, _, name = command.action.partition(":")
     action: Callable[[Values, Log], int] = getattr(importlib.import_module(module), name)

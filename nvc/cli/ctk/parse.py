@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from nvc.base.errors import UsageError
 from nvc.base.gobool import FALSE, TRUE
+from nvc.base.nearest import did_you_mean
 from nvc.cli.ctk.tree import BOOL, LIST, Command, Flag, find
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ _VERSION = Flag("version", BOOL, "print the version", aliases=("v",))
 class WrongUsage(UsageError):
     """The command line cannot be read. path: the commands that were understood."""
 
-    def __init__(self, message: str, path: tuple[Command, ...]) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, path: tuple[Command, ...], hint: str = "") -> None:
+        super().__init__(message, hint=hint)
         self.path = path
 
 
@@ -130,7 +131,8 @@ def _option(word: str, left: list[str], path: tuple[Command, ...], given: dict[F
     # Short options written together: -io FILE.
     letters = [flags.get(letter) for letter in name] if dashes == 1 and path[-1].bundled else [None]
     if not name or not all(letters):
-        raise WrongUsage(f"flag provided but not defined: -{name}", path)
+        hint = did_you_mean(name, (flag.name for flag in known(path) if not flag.hidden), shown="--{}")
+        raise WrongUsage(f"flag provided but not defined: -{name}", path, hint)
     for place, (letter, flag) in enumerate(zip(name, letters, strict=True)):
         assert flag is not None
         last = place == len(name) - 1

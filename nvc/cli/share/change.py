@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from nvc.base.errors import ContainerError, UsageError
+from nvc.base.progress import waiting
 from nvc.cli.groups import CHANGES
 from nvc.cli.settings import Settings
 from nvc.cli.share import agent as share_agent
@@ -167,7 +168,8 @@ def resume(container: str, wait: float, as_json: bool, socket: str) -> None:
     """
     with store.find(container, share_store.chosen()) as entry:
         if share_agent.is_suspended(entry, socket):
-            share_agent.ask_long(socket, "resume", container=entry.name, wait=wait)
+            with waiting(f"resuming {entry.name[:12]}"):
+                share_agent.ask_long(socket, "resume", container=entry.name, wait=wait)
             _done(entry, "resumed", ": its memory is on the GPU", as_json=as_json)
             return
     _pause(container, socket, paused=False, as_json=as_json)
@@ -195,7 +197,7 @@ def suspend(container: str, timeout: float, as_json: bool, socket: str) -> None:
         nvc-py share suspend 4f0c
         nvc-py share resume 4f0c --wait=60
     """
-    with store.find(container, share_store.chosen()) as entry:
+    with store.find(container, share_store.chosen()) as entry, waiting(f"suspending {entry.name[:12]}"):
         done = share_agent.ask_long(socket, "suspend", container=entry.name, timeout=timeout)
     memory = cast("list[int]", done["memory"])
     moved = f": {share_text.size(sum(memory))} of {done['processes']} processes moved in {done['seconds']} s"

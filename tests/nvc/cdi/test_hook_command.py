@@ -103,6 +103,7 @@ def test_the_container_s_environment_and_directory_decide_nothing(
     [
         pytest.param([], 2, "Usage: nvc-cdi-hook NAME", id="nothing"),
         pytest.param(["create-symlinks", "--foo"], 2, "create-symlinks: unexpected '--foo'", id="unknown-option"),
+        pytest.param(["create-symlinks", "--lnik=a::b"], 2, "(hint: did you mean --link?)", id="mistyped-option"),
         pytest.param(["create-symlinks", "--link"], 2, "create-symlinks: --link needs a value", id="no-value"),
         pytest.param(["create-symlinks", "--link", "a:b"], 2, "--link 'a:b' is not TEXT::PATH", id="no-separator"),
         pytest.param(["create-symlinks", "--link", "a::b::c"], 2, "is not TEXT::PATH", id="two-separators"),

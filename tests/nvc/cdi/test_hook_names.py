@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[3]
     [
         ([], 0, "unknown hook ''"),
         (["from-the-future", "--x"], 0, "unknown hook 'from-the-future'"),
+        (["create-symlink"], 0, "unknown hook 'create-symlink' is left out (did you mean create-symlinks?)"),
         (["--bogus", "update-ldcache"], 0, "unknown hook '--bogus'"),
         (["update-ldcache", "--bogus"], 1, "unexpected '--bogus'"),
         (["--debug=perhaps", "noop"], 1, 'invalid value "perhaps" for flag -debug'),

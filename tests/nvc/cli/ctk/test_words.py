@@ -94,13 +94,37 @@ def test_wrong_usage_is_their_message_and_1(ctk: Ctk, words: tuple[str, ...], sa
         parse(ROOT, words, {})
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("config", "--in-plase"), 1, "did you mean --in-place?\n"),
+        ((*GENERATE, "--outptu=/f"), 1, "did you mean --output?\n"),
+        (("cdi", "generat"), 3, "No help topic for 'generat' (did you mean generate?)\n"),
+        (("system", "create-device-node"), 3, "(did you mean create-device-nodes?)\n"),
+        (("runtim",), 3, "No help topic for 'runtim' (did you mean runtime?)\n"),
+        ((*CONFIGURE, "--runtime=dokcer"), 1, "(hint: did you mean docker? one of "),
+        ((*GENERATE, "--format=jsn"), 1, "(hint: did you mean json? one of "),
+        ((*GENERATE, "--device-name-strategy=idnex"), 1, "(hint: did you mean index? one of "),
+        (("config", "--set=nvidia-container-cli.dbeug=/d"), 1, "(hint: did you mean nvidia-container-cli.debug?)"),
+        (
+            ("cdi", "transform", "root", "--from=/a", "--to=/b", "--relative-to=hots"),
+            1,
+            "(hint: did you mean host? one of ",
+        ),
+    ],
+)
+def test_a_mistyped_word_has_a_hint(ctk: Ctk, words: tuple[str, ...], code: int, said: str) -> None:
+    ran = ctk(*words)
+    assert (ran.code, said in ran.err) == (code, True), ran.err
+
+
 def test_a_variable_that_is_no_boolean(ctk: Ctk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NVIDIA_CTK_DEBUG", "perhaps")
 
     assert 'could not parse "perhaps" as bool value from environment variable "NVIDIA_CTK_DEBUG"' in ctk("info").err
 
 
-@pytest.mark.parametrize("words", [("foo",), ("cdi", "foo"), ("system", "create-device-node")])
+@pytest.mark.parametrize("words", [("foo",), ("cdi", "foo"), ("system", "foo")])
 def test_an_unknown_command_is_3(ctk: Ctk, words: tuple[str, ...]) -> None:
     assert ctk(*words) == (3, "", f"No help topic for '{words[-1]}'\n")
 
