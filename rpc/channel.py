@@ -119,6 +119,14 @@ class Channel:
             raise
         return message, fds
 
+    def is_readable(self, deadline: float) -> bool:
+        """Whether a message, or end of file, is there by then."""
+        try:
+            self._wait(select.POLLIN, deadline)
+        except DeadlinePassed:
+            return False
+        return True
+
     def _wait(self, event: int, deadline: float | None) -> None:
         poll = select.poll()
         poll.register(self._socket.fileno(), event)

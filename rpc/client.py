@@ -110,6 +110,10 @@ class Client:
         self._waiting = True
         return Pending(self, method, until, seconds, problem)
 
+    def has_message(self, end: float, until: float) -> bool:
+        """What ``Pending.is_ready`` calls. end: until when to wait; until: the call's deadline."""
+        return self.closed or self._channel.is_readable(end) or time.monotonic() >= until
+
     def finish(self, pending: Pending) -> tuple[Any, list[int]]:
         """What ``Pending.result`` calls."""
         method, verb = pending.method, pending.method.name
@@ -245,6 +249,12 @@ class Pending:
         self.until = until
         self.seconds = seconds
         self.problem = problem
+
+    def is_ready(self, seconds: float = 0.0) -> bool:
+        """Whether ``result`` does not wait: the reply is there, or a failure. seconds: wait for that."""
+        return self.problem is not None or self._client.has_message(
+            min(self.until, time.monotonic() + seconds), self.until
+        )
 
     def result(self) -> tuple[Any, list[int]]:
         """Wait for the reply; it, and the descriptors that came with it. Raises RemoteError."""

@@ -62,6 +62,12 @@ typedef struct {
     unsigned long long used;
 } nvmlMemory_t;
 
+/* Percent of the time of the last sampling. */
+typedef struct {
+    unsigned int gpu;
+    unsigned int memory;
+} nvmlUtilization_t;
+
 typedef struct {
     unsigned int version; /* size of the structure | 2 << 24 */
     unsigned long long total;
@@ -175,6 +181,9 @@ NVML_DEVICE_FUNCTION (nvmlDeviceGetMinorNumber, unsigned int *minor);
 NVML_DEVICE_FUNCTION (nvmlDeviceGetCudaComputeCapability, int *major, int *minor);
 NVML_DEVICE_FUNCTION (nvmlDeviceGetMemoryInfo, nvmlMemory_t *memory);
 NVML_DEVICE_FUNCTION (nvmlDeviceGetMemoryInfo_v2, nvmlMemory_v2_t *memory);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetUtilizationRates, nvmlUtilization_t *utilization);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetPowerUsage, unsigned int *milliwatts);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetEnforcedPowerLimit, unsigned int *milliwatts);
 NVML_DEVICE_FUNCTION (nvmlDeviceGetComputeRunningProcesses, unsigned int *count, nvmlProcessInfo_v1_t *infos);
 NVML_DEVICE_FUNCTION (nvmlDeviceGetComputeRunningProcesses_v2, unsigned int *count, nvmlProcessInfo_t *infos);
 NVML_DEVICE_FUNCTION (nvmlDeviceGetComputeRunningProcesses_v3, unsigned int *count, nvmlProcessInfo_t *infos);

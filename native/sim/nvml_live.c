@@ -3,13 +3,16 @@
 #include "nvml_live.h"
 
 #include "libcuda_rm.h"
+#include "versions.h"
 
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { DEVICE = 0xa55a0020, SUBDEVICE = 0xa55a0030, ESCAPE_REGISTER_FD = 0xc9 };
 #define CONTROL_GET_PIDS 0x2080018du
 #define CONTROL_GET_PID_INFO 0x2080018eu
+#define CONTROL_SAMPLES 0x20802096u
 enum { FB_HEAP_FREE = 0x16, FB_TOTAL = 0x8, FB_HEAP_SIZE = 0x9 };
 /* The query is for processes with an object of this class: a channel group. */
 #define CLASS_CHANNEL_GROUP 0xa06cu
@@ -27,6 +30,14 @@ struct pid_info {
     } entries[ENTRIES];
 };
 _Static_assert (sizeof (struct pids) == 3812 && sizeof (struct pid_info) == 14408, "the driver's sizes");
+
+/* The last 72, each a time stamp and the engines; a part is 1/10000. */
+enum { SAMPLES = 72, SAMPLES_HEAD = 16, SAMPLE_MOST = 8 + 6 * 128 };
+#define SECOND_NS UINT64_C (1000000000)
+struct samples {
+    uint32_t type, size, count, tracker;
+    uint8_t samples[SAMPLES * SAMPLE_MOST];
+};
 
 struct session {
     struct rm_client client;
@@ -96,5 +107,36 @@ bool nvml_live_processes (const struct machine_gpu *gpu, struct nvml_live_proces
             };
     }
     leave (&session);
+    return status == RM_STATUS_OK;
+}
+
+bool nvml_live_utilization (const struct machine_gpu *gpu, unsigned int *percent)
+{
+    struct samples params = { .type = 2 }; /* NV2080_CTRL_GPUMON_SAMPLE_TYPE_PERFMON_UTIL */
+    struct session session;
+    struct timespec now;
+    uint64_t parts = 0, count = 0;
+
+    if (!enter (gpu, &session))
+        return false;
+    uint32_t size = version_size (VERSION_SAMPLES, session.client.version);
+    uint32_t each = (size - SAMPLES_HEAD) / SAMPLES, engines = session.client.version >= 550 ? 6 : 4;
+    params.size = size - SAMPLES_HEAD;
+    uint32_t status = rm_control (&session.client, SUBDEVICE, CONTROL_SAMPLES, &params, size);
+    leave (&session);
+    clock_gettime (CLOCK_MONOTONIC, &now);
+    for (uint32_t i = 0; i < SAMPLES; i++) {
+        const uint8_t *at = params.samples + (size_t) i * each;
+        uint64_t when;
+        uint32_t part;
+
+        memcpy (&when, at, sizeof (when));
+        memcpy (&part, at + sizeof (when) + (each - sizeof (when)) / engines, sizeof (part)); /* gr, after fb */
+        if (when + SECOND_NS > (uint64_t) now.tv_sec * SECOND_NS + (uint64_t) now.tv_nsec) {
+            parts += part;
+            count++;
+        }
+    }
+    *percent = count != 0 ? (unsigned int) (parts / count / 100) : 0;
     return status == RM_STATUS_OK;
 }

@@ -19,5 +19,7 @@ struct nvml_live_process {
 bool nvml_live_memory (const struct machine_gpu *gpu, struct nvml_live *live);
 /* Processes with compute channels on the GPU; at most NVML_LIVE_PROCESSES. */
 bool nvml_live_processes (const struct machine_gpu *gpu, struct nvml_live_process *processes, unsigned int *count);
+/* Part of the last second's time in which the compute engine had work, in percent. */
+bool nvml_live_utilization (const struct machine_gpu *gpu, unsigned int *percent);
 
 #endif

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from nvc.agent.status import AgentStatus, StatusTenant, TenantGpu
+    from nvc.driver.facts import NvmlLoad
     from nvc.share.view import ShareRow
 
 #: What enforces a share: the guard from outside, the preloaded library from inside, or the scheduler alone.
@@ -78,7 +79,8 @@ class SeenGpu(Record):
     """A GPU. minor: -1: not known. memory: bytes, 0: not known. policy: "" without a scheduler of the agent.
 
     unaccounted: bytes that are in use and charged to no share, where that is more than may be. by: the container, "".
-    notes: of processes of no share.
+    notes: of processes of no share. utilization: part of the time in which a kernel ran, whichever process's. power,
+    power_limit: watts. None: the driver does not report it.
     """
 
     uuid: str
@@ -89,6 +91,9 @@ class SeenGpu(Record):
     unaccounted: int = 0
     by: str = ""
     notes: tuple[str, ...] = ()
+    utilization: float | None = None
+    power: float | None = None
+    power_limit: float | None = None
 
     @property
     def used(self) -> int:
@@ -165,6 +170,23 @@ def rated(now: Seen, before: Seen | None) -> Seen:
     return now.replace(
         gpus=tuple(gpu.replace(shares=tuple(rate(gpu.uuid, share) for share in gpu.shares)) for gpu in now.gpus)
     )
+
+
+def gauged(seen: Seen, loads: Mapping[str, NvmlLoad]) -> Seen:
+    """``seen``, with what NVML says of the GPUs."""
+
+    def gauge(gpu: SeenGpu) -> SeenGpu:
+        load = loads.get(gpu.uuid)
+        if load is None:
+            return gpu
+        power, limit = _part(load.power, 1000), _part(load.power_limit, 1000)
+        return gpu.replace(utilization=_part(load.utilization, 100), power=power, power_limit=limit)
+
+    return seen.replace(gpus=tuple(map(gauge, seen.gpus))) if loads else seen
+
+
+def _part(number: int, whole: int) -> float | None:
+    return number / whole if number >= 0 else None
 
 
 def _of_tenant(tenant: StatusTenant, gpu: TenantGpu, index: int, name: Callable[[int], str]) -> SeenShare:

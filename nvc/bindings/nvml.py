@@ -57,6 +57,10 @@ class nvmlMemory_t(ctypes.Structure):
     _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
 
 
+class nvmlUtilization_t(ctypes.Structure):
+    _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
+
+
 _library: Any = None
 
 
@@ -157,6 +161,22 @@ def nvmlDeviceGetMemoryInfo(handle: ctypes.c_void_p) -> nvmlMemory_t:
     memory = nvmlMemory_t()
     _call("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory))
     return memory
+
+
+def nvmlDeviceGetUtilizationRates(handle: ctypes.c_void_p) -> nvmlUtilization_t:
+    utilization = nvmlUtilization_t()
+    _call("nvmlDeviceGetUtilizationRates", handle, ctypes.byref(utilization))
+    return utilization
+
+
+def nvmlDeviceGetPowerUsage(handle: ctypes.c_void_p) -> int:
+    """Milliwatts."""
+    return _number("nvmlDeviceGetPowerUsage", handle)
+
+
+def nvmlDeviceGetEnforcedPowerLimit(handle: ctypes.c_void_p) -> int:
+    """Milliwatts."""
+    return _number("nvmlDeviceGetEnforcedPowerLimit", handle)
 
 
 def nvmlDeviceGetMaxMigDeviceCount(handle: ctypes.c_void_p) -> int:

@@ -12,6 +12,10 @@ class SystemRequest(Record):
     """For the whole machine: no parameters."""
 
 
+class LoadRequest(Record):
+    """Of all GPUs: no parameters."""
+
+
 class GpuRequest(Record):
     """index: NVML's enumeration index, from 0."""
 
@@ -61,3 +65,21 @@ class NvmlSystem(Record):
     cuda_version: int
     gpu_count: int
     driver_store: str = ""
+
+
+class NvmlLoad(Record):
+    """What a GPU does now. utilization: percent of the time of the driver's last sampling in which a kernel ran.
+
+    power, power_limit: milliwatts. -1: the driver does not report it (utilization under MIG).
+    """
+
+    uuid: str
+    utilization: int = -1
+    power: int = -1
+    power_limit: int = -1
+
+
+class NvmlLoads(Record):
+    """In NVML's order; without GPUs that do not answer."""
+
+    gpus: tuple[NvmlLoad, ...]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from nvc.base.errors import DetectionError, InitializationError
-from nvc.driver.facts import NvmlGpu, NvmlMig, NvmlSystem
+from nvc.driver.facts import NvmlGpu, NvmlLoad, NvmlLoads, NvmlMig, NvmlSystem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -105,6 +105,31 @@ class Nvml:
         """The GPU with NVML's index."""
         answer: NvmlGpu = self._ask(f"GPU {index}", self._gpu, index)
         return answer
+
+    def load(self) -> NvmlLoads:
+        """What the GPUs do now. A GPU that has fallen off the bus keeps nothing of the others."""
+        return NvmlLoads(tuple(filter(None, map(self._load, range(self._ask("", self._binding.nvmlDeviceGetCount))))))
+
+    def _load(self, index: int) -> NvmlLoad | None:
+        nvml = self._binding
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            uuid = nvml.nvmlDeviceGetUUID(handle)
+        except (nvml.NVMLError, UnicodeDecodeError):
+            return None
+        return NvmlLoad(
+            uuid,
+            self._number(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+            self._number(lambda: nvml.nvmlDeviceGetPowerUsage(handle)),
+            self._number(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle)),
+        )
+
+    def _number(self, function: Callable[[], int]) -> int:
+        """-1 where there is none."""
+        try:
+            return function()
+        except self._binding.NVMLError:
+            return -1
 
     def _ask(self, what: str, function: Callable[..., Any], *arguments: Any) -> Any:
         try:

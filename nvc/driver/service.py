@@ -6,7 +6,7 @@ import os
 
 from nvc.base.errors import InitializationError
 from nvc.base.verbs import raise_remote, system_error, translate
-from nvc.driver.facts import GpuRequest, NvmlGpu, NvmlSystem, SystemRequest
+from nvc.driver.facts import GpuRequest, LoadRequest, NvmlGpu, NvmlLoads, NvmlSystem, SystemRequest
 from nvc.driver.places import platform
 from nvc.driver.verbs import DRIVER
 from nvc.model import TEGRA, WSL
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nvc.driver.nvml import Nvml
     from nvc.driver.tegra import Tegra
     from nvc.model import Host
-    from rpc.client import Client
+    from rpc.client import Client, Pending
     from rpc.method import Message
     from rpc.server import Handler
 
@@ -79,6 +79,9 @@ class _Handlers:
     def gpu(self, request: GpuRequest, fds: list[int]) -> NvmlGpu:
         return self._nvml.gpu(request.index)
 
+    def load(self, request: LoadRequest, fds: list[int]) -> NvmlLoads:
+        return self._nvml.load()
+
 
 class DriverClient:
     """The caller's side. Every method raises NvcError: NVML's error, or how the service failed."""
@@ -95,6 +98,22 @@ class DriverClient:
         """The GPU with NVML's index, MIG devices included."""
         reply: NvmlGpu = self._call("gpu", GpuRequest(index))
         return reply
+
+    def begin_load(self) -> Pending:
+        """Ask what the GPUs do now, without waiting for it. The answer is to be taken before another call."""
+        try:
+            return self._client.begin("load", LoadRequest())
+        except RemoteError as error:
+            raise_remote(error, DRIVER)
+
+    def load(self, pending: Pending) -> NvmlLoads:
+        """The answer to ``begin_load``."""
+        try:
+            reply, _ = pending.result()
+        except RemoteError as error:
+            raise_remote(error, DRIVER)
+        found: NvmlLoads = reply
+        return found
 
     def _call(self, verb: str, request: Message) -> Any:
         try:
@@ -132,7 +151,7 @@ def start(host: Host, *, uid: int | None, gid: int | None, deadline: float, log:
     call.
     """
     handlers = _Handlers(host, uid, gid, log)
-    table: dict[str, Handler] = {"system": handlers.system, "gpu": handlers.gpu}
+    table: dict[str, Handler] = {"system": handlers.system, "gpu": handlers.gpu, "load": handlers.load}
     try:
         client = process.start(DRIVER, table, prepare=handlers.prepare, deadline=deadline, translate=translate)
     except OSError as error:

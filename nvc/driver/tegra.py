@@ -16,7 +16,7 @@ import stat
 from nvc.base.errors import DetectionError, reason
 from nvc.base.record import Record
 from nvc.driver import tables
-from nvc.driver.facts import NvmlGpu, NvmlSystem
+from nvc.driver.facts import NvmlGpu, NvmlLoads, NvmlSystem
 from nvc.driver.locate import host_path, read_bytes, read_text, resolve, status
 from nvc.driver.places import TEGRA_RELEASE
 from nvc.formats import FormatError, csvmounts
@@ -87,6 +87,10 @@ class Tegra:
             self._log.warn(f"the CUDA version is unknown, so requirements on it fail: {error}")
             cuda = 0
         return NvmlSystem(self._facts.release, cuda, 1)
+
+    def load(self) -> NvmlLoads:
+        """None: there is no NVML to ask."""
+        return NvmlLoads(())
 
     def gpu(self, index: int) -> NvmlGpu:
         """The one GPU. Its UUID is unknown until it is used, and it has no bus address."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nvc.base.errors import DetectionError, InitializationError
 from nvc.base.verbs import HelperService, Verb
-from nvc.driver.facts import GpuRequest, NvmlGpu, NvmlSystem, SystemRequest
+from nvc.driver.facts import GpuRequest, LoadRequest, NvmlGpu, NvmlLoads, NvmlSystem, SystemRequest
 
 _SLOW = (
     "the GPU driver takes too long to start: keep it loaded with nvidia-persistenced (nvidia-smi -pm 1), "
@@ -29,6 +29,14 @@ DRIVER = HelperService(
             GpuRequest,
             NvmlGpu,
             why="Takes a number that only NVML's own bounds check sees. Reads properties, sets nothing.",
+            failure=DetectionError,
+            hint=_SLOW,
+        ),
+        Verb(
+            "load",
+            LoadRequest,
+            NvmlLoads,
+            why="Takes nothing. Utilisation and power that every user of the machine may ask nvidia-smi for.",
             failure=DetectionError,
             hint=_SLOW,
         ),

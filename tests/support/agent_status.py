@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 from nvc.agent.status import AgentStatus, StatusGpu, StatusTenant, TenantGpu, TenantProcess
 
 UUIDS = tuple(f"GPU-00000000-0000-0000-0000-00000000000{index}" for index in (1, 2))
@@ -25,3 +28,14 @@ def tenant(number: int = 1, **changes: object) -> StatusTenant:
 def status(*tenants: StatusTenant) -> AgentStatus:
     gpus = tuple(StatusGpu(uuid, minor, 80 * GIB, "weighted") for minor, uuid in enumerate(UUIDS))
     return AgentStatus("1.2", "weighted", gpus, tenants)
+
+
+def saying(*answers: AgentStatus) -> Callable[[dict[str, Any]], Iterator[dict[str, Any]]]:
+    """Answers one status after another, the last one for ever."""
+    left = list(answers)
+
+    def answer(_: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        said = left.pop(0) if len(left) > 1 else left[0]
+        yield {"ok": True, **said.as_data()}
+
+    return answer

@@ -16,6 +16,10 @@ from nvc.guard.protocol import CONTROL
 if TYPE_CHECKING:
     from nvc.agent.view import Seen
     from nvc.cli.top import source as top_source
+    from nvc.driver.service import DriverClient
+
+#: Seconds between looks until NVML has said something: it answers after the first picture.
+_SETTLE_S = 0.5
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -54,6 +58,9 @@ def top(
         DENIED       calls that the guard refused; below, which
         ENFORCER     guard (from outside), library (in its programs), attach (time only)
 
+    A GPU's line has its memory, `util` (part of the time in which a kernel ran, whichever process's) and `power` (what
+    it draws, and may draw), both by NVML; "-" where the driver does not report it.
+
     With an agent, the agent is asked, as root or as a member of the group nvc. Without one, the files that the
     preloaded library keeps are read, which know no part of the time and no denials; the first line says which it is.
     An agent that is there and does not answer is an error: what is known without it is shown, and the exit code is 1.
@@ -64,9 +71,18 @@ def top(
         nvc-py top --once --json
         nvc-py top --json | jq '.gpus[].shares[] | {container, memory, limit}'
     """
+    from nvc.cli.top import gauges as top_gauges
     from nvc.cli.top import screen as top_screen
     from nvc.cli.top import source as top_source
     from nvc.cli.top import text
+
+    def driver() -> DriverClient:
+        from nvc.base.log import open_log
+        from nvc.inject import api
+
+        general = settings or Settings()
+        with general.open(api, open_log(general.debug)) as context:
+            return context.driver()
 
     def inventory() -> dict[str, tuple[int, int]]:
         from nvc.base.log import open_log
@@ -76,28 +92,27 @@ def top(
         with general.open(api, open_log(general.debug)) as context:
             return {gpu.uuid: (gpu.minor, gpu.memory) for gpu in context.inventory().gpus}
 
-    source = top_source.Source(socket, store or share_store.usual(), inventory)
-    seen = source.look()
-    if as_json or once or not sys.stdout.isatty():
+    gauges = top_gauges.Gauges(driver)
+    source = top_source.Source(socket, store or share_store.usual(), inventory, gauges)
+    is_once = as_json or once or not sys.stdout.isatty()
+    try:
+        seen = source.look(once=is_once)
+        if not is_once:
+            _watch(source, seen, interval, sort, processes=not no_processes)
+            return
         if source.failure is not None:
             raise source.failure
+        shown = ordered(seen, sort)
         if as_json:
-            click.echo(json.dumps(ordered(seen, sort).as_data(), indent=2))
-            _check(source)
-            return
-        with top_screen.Screen(whole=False) as screen:
-            columns, _ = screen.size
-            shown = ordered(seen, sort)
-            screen.show(text.picture(shown, columns, processes=not no_processes, whole=not screen.is_terminal))
-        _check(source)
-        return
-    _watch(source, seen, interval, sort, processes=not no_processes)
-
-
-def _check(source: top_source.Source) -> None:
-    """Raises what kept the agent from answering: a program that reads the output must not take it for everything."""
-    if source.silent is not None:
-        raise source.silent
+            click.echo(json.dumps(shown.as_data(), indent=2))
+        else:
+            with top_screen.Screen(whole=False) as screen:
+                whole = not screen.is_terminal
+                screen.show(text.picture(shown, screen.size[0], processes=not no_processes, whole=whole))
+        if source.silent is not None:  # a program that reads the output must not take it for everything
+            raise source.silent
+    finally:
+        gauges.close()
 
 
 def _watch(source: top_source.Source, seen: Seen, interval: float, sort: str, *, processes: bool) -> None:
@@ -108,7 +123,7 @@ def _watch(source: top_source.Source, seen: Seen, interval: float, sort: str, *,
         try:
             while True:
                 screen.show(text.picture(ordered(seen, sort), screen.size[0], processes=processes, keys=True))
-                key = screen.wait(interval)
+                key = screen.wait(interval if source.is_settled else min(interval, _SETTLE_S))
                 if key in top_screen.END:
                     return
                 if key in ("h", "H", "?"):

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from nvc.agent.status import AgentStatus, ask
-from nvc.agent.view import Seen, collect, rated
+from nvc.agent.view import Seen, collect, gauged, rated
 from nvc.base.errors import NvcError, PrivilegeError
 from nvc.cli.share import agent as share_agent
 from nvc.cli.share import rows as share_rows
@@ -16,6 +16,7 @@ from nvc.linux.process import process_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from nvc.cli.top.gauges import Gauges
     from nvc.share.view import ShareRow
 
 #: Seconds for the agent's answer: a user is looking at the screen.
@@ -26,13 +27,20 @@ class Source:
     """Looks again and again; an agent that goes away is said, and asked again at the next look.
 
     agent: path of its control socket. store: directory of the shares' files. inventory: UUID -> (minor, bytes) of this
-    machine's GPUs, asked once, when a GPU is not known otherwise.
+    machine's GPUs, asked once, when a GPU is not known otherwise. gauges: asked at each look.
     """
 
-    def __init__(self, agent: str, store: str, inventory: Callable[[], Mapping[str, tuple[int, int]]]) -> None:
+    def __init__(
+        self,
+        agent: str,
+        store: str,
+        inventory: Callable[[], Mapping[str, tuple[int, int]]],
+        gauges: Gauges | None = None,
+    ) -> None:
         self._agent = agent
         self._store = store
         self._inventory = inventory
+        self._gauges = gauges
         self._facts: Mapping[str, tuple[int, int]] | None = None
         self._before: Seen | None = None
         self._answered = 0.0
@@ -41,9 +49,16 @@ class Source:
         #: Why the agent, which is there, gave no status at the last look: what was seen is not all.
         self.silent: NvcError | None = None
 
-    def look(self) -> Seen:
-        """What there is now. Raises nothing: what could not be had is in its problems."""
+    @property
+    def is_settled(self) -> bool:
+        """Whether NVML has answered, or will not."""
+        return self._gauges is None or self._gauges.is_settled
+
+    def look(self, *, once: bool = False) -> Seen:
+        """What there is now. Raises nothing: what could not be had is in its problems. once: there is no later look."""
         problems: list[str] = []
+        if self._gauges is not None:
+            self._gauges.ask()  # NVML answers while the agent does
         status, error = self._ask()
         self.silent = None if isinstance(error, NoAgent) else error
         if error is not None:
@@ -73,6 +88,8 @@ class Source:
             ),
             self._before,
         )
+        if self._gauges is not None and seen.gpus:
+            seen = gauged(seen, self._gauges.read(once=once))
         self._before = seen
         if status is not None:
             self._answered = now

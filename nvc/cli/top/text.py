@@ -195,15 +195,27 @@ def _gpu_line(gpu: SeenGpu, columns: int) -> Text:
     uuid = gpu.uuid if columns >= 100 else gpu.uuid[:12]
     line = Text(f"{name}  {uuid}  ", "bold cyan")
     if gpu.memory:
-        given = sum(share.limit for share in gpu.shares)
         line.append_text(bar(gpu.used / gpu.memory)).append(f"  {size(gpu.used)}/{size(gpu.memory)}")
-        if given and columns >= 60:
-            line.append(f", limits {given / gpu.memory:.0%}", "red" if given > gpu.memory else "dim")
     else:
         line.append(size(gpu.used))
-    if gpu.policy and columns >= 60:
-        line.append(f"  policy {gpu.policy}", "dim")
+    given = sum(share.limit for share in gpu.shares) / gpu.memory if gpu.memory else 0
+    more = [Text(f"  util {percent(gpu.utilization):>4}"), Text(f"  power {power(gpu):>8}")]
+    if given:
+        more.append(Text(f"  limits {given:.0%}", "red" if given > 1 else "dim"))
+    if gpu.policy:
+        more.append(Text(f"  policy {gpu.policy}", "dim"))
+    for part in more:  # what there is room for
+        if line.cell_len + part.cell_len > columns:
+            break
+        line.append_text(part)
     return line
+
+
+def power(gpu: SeenGpu) -> str:
+    """What a GPU draws, and may."""
+    if gpu.power is None:
+        return _NOTHING
+    return f"{gpu.power:.0f}W" if gpu.power_limit is None else f"{gpu.power:.0f}/{gpu.power_limit:.0f}W"
 
 
 def _processes(share: SeenShare) -> list[Text]:

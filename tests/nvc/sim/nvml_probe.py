@@ -73,7 +73,7 @@ def gpu(handle: Any) -> dict[str, Any]:
                 "by_uuid": nv.nvmlDeviceGetName(nv.nvmlDeviceGetHandleByUUID(nv.nvmlDeviceGetUUID(mig))),
             }
         )
-    uuid = nv.nvmlDeviceGetUUID(handle)
+    uuid, utilization = nv.nvmlDeviceGetUUID(handle), attempt(nv.nvmlDeviceGetUtilizationRates, handle)
     return {
         "uuid": uuid,
         "name": nv.nvmlDeviceGetName(handle),
@@ -85,6 +85,8 @@ def gpu(handle: Any) -> dict[str, Any]:
         "pci_v2": [pci2.domain, pci2.bus, pci2.device, pci2.pciDeviceId, pci2.pciSubSystemId],
         "bus_id": pci.busId,
         "memory": [memory.total, memory2.total, memory2.reserved],
+        "utilization": utilization if isinstance(utilization, str) else utilization.gpu,
+        "power": [nv.nvmlDeviceGetPowerUsage(handle), nv.nvmlDeviceGetEnforcedPowerLimit(handle)],
         "mig_mode": attempt(nv.nvmlDeviceGetMigMode, handle),
         "mig_max": nv.nvmlDeviceGetMaxMigDeviceCount(handle),
         "gi": attempt(nv.nvmlDeviceGetGpuInstanceId, handle),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from nvc.sim.description import load
 from tests.support.chrooted import served, with_programs
 
 pytestmark = pytest.mark.root
+CHECKOUT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +109,22 @@ def test_programs_get_all_of_the_gpu_that_the_model_gives_them(root: str, progra
         if busy > 0.1:
             pytest.skip(f"this computer is busy: processes waited for a processor for {busy:.0%} of the time")
     pytest.fail(f"{rates} a second, of {expected:.0f}")
+
+
+def test_nvml_says_how_busy_a_gpu_is_and_what_it_draws(root: str) -> None:
+    asking = f"PYTHONPATH={CHECKOUT} {sys.executable} {Path(__file__).parent}/programs/ask_load.py {root}"
+
+    def load(command: str) -> dict[str, int]:
+        words = [sys.executable, "-m", "nvc", "sim", "run", root, "--", "sh", "-c", command]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+        (found,) = json.loads(done.stdout.splitlines()[-1])["gpus"]
+        return dict(found)
+
+    idle = load(f"{asking} 0")
+    busy = load(f"chroot {root} /cuda_burn 3 1000000 >/dev/null & {asking} 2")
+    assert (idle["utilization"], idle["power"], idle["power_limit"]) == (0, 70_000, 700_000)
+    assert busy["utilization"] > 50
+    assert busy["power"] == 70_000 + 6_300 * busy["utilization"]
 
 
 def test_visible_devices_choose_and_order(two: str) -> None:

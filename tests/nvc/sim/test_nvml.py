@@ -72,6 +72,9 @@ def test_answers_what_the_description_says(made: Made, name: str) -> None:
         assert found["pci"] == found["pci_v2"] == [*gpu.pci, model.pci_id, model.pci_subsystem]
         assert found["bus_id"].lower() == "{:08x}:{:02x}:{:02x}.0".format(*gpu.pci)
         assert found["memory"] == [model.memory << 20, model.memory << 20, model.memory_reserved << 20]
+        assert found["utilization"] == ("error 3" if gpu.mig_enabled else 0)
+        at_rest, limit = found["power"]
+        assert 0 < at_rest == limit // 10
         assert found["mig_mode"] == ([int(gpu.mig_enabled)] * 2 if model.mig_capable else "error 3")
         assert found["gi"] == "error 2"
         assert found["mig_max"] == (7 if gpu.mig_enabled else 0)

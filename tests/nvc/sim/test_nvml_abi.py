@@ -12,6 +12,7 @@ THEIRS: dict[str, type[ctypes.Structure]] = {
     "nvmlPciInfo_t": pynvml.nvmlPciInfo_t,
     "nvmlPciInfo_v2_t": pynvml.nvmlPciInfo_v2_t,
     "nvmlMemory_t": pynvml.c_nvmlMemory_t,
+    "nvmlUtilization_t": pynvml.c_nvmlUtilization_t,
     "nvmlMemory_v2_t": pynvml.c_nvmlMemory_v2_t,
     "nvmlDeviceAttributes_t": pynvml.c_nvmlDeviceAttributes,
     "nvmlGpuInstanceInfo_t": pynvml.c_nvmlGpuInstanceInfo_t,

@@ -11,9 +11,9 @@ import pytest
 
 from nvc.agent.view import collect
 from nvc.cli.top import order
-from tests.nvc.cli.top.test_top import Terminal, saying
-from tests.nvc.cli.top.test_top import terminal as terminal
-from tests.support.agent_status import GIB, UUIDS, share, status, tenant
+from tests.nvc.cli.top.test_terminal import Terminal
+from tests.nvc.cli.top.test_terminal import terminal as terminal
+from tests.support.agent_status import GIB, UUIDS, saying, share, status, tenant
 from tests.support.fake_agent import FakeAgent
 
 #: Of three containers: memory, achieved ratio, frozen, denials.
