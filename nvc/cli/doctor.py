@@ -8,21 +8,23 @@ import os
 import click
 
 from nvc.agent.status import ask
+from nvc.base.progress import waiting
 from nvc.cli.settings import Settings
 from nvc.doctor import cgroup, kernel, report, runner, table
 from nvc.doctor.finding import worst
-from nvc.doctor.probe import Probe
+from nvc.doctor.probe import AgentSeen, Probe
 from nvc.driver import pageable
 from nvc.guard import protocol
 
 
-def guards() -> dict[str, str]:
-    """Container -> the version of its supervisor; nothing where no agent was ever started. Raises NvcError."""
+def ask_agent() -> AgentSeen | None:
+    """None where no agent was ever started. Raises NvcError."""
     if not os.path.exists(protocol.CONTROL):
-        return {}
+        return None
     with protocol.Client(protocol.CONTROL) as client:
         status = ask(client)
-    return {of.name: one.build for one in status.tenants if one.kind == "guard" for of in one.containers}
+    guards = {of.name: one.build for one in status.tenants if one.kind == "guard" for of in one.containers}
+    return AgentSeen(status.version, guards)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -70,9 +72,10 @@ def doctor(
             ask_filters=cgroup.ask_filters,
             ask_pageable=pageable.ask,
             libraries=preload.directory(),
-            ask_guards=guards,
+            ask_agent=ask_agent,
         )
-        found = list(runner.run(table.choose(areas, engines), probe, general.timeout))
+        with waiting("looking at this host"):
+            found = list(runner.run(table.choose(areas, engines), probe, general.timeout))
     if as_json:
         click.echo(report.as_json(found, simulated=host.simulated, problems=problems), nl=False)
     else:

@@ -202,12 +202,17 @@ def hook_environment(probe: Probe) -> Iterator[Finding]:
 def twice(probe: Probe) -> Iterator[Finding]:
     """A hook for every container acts on one with a CDI device too, unless the spec disables it."""
     hooks = hook_files(probe)
-    for path, spec in _gpu_specs(probe) if hooks else ():
+    specs = _gpu_specs(probe) if hooks else []
+    wrong = False
+    for path, spec in specs:
         if not any("NVIDIA_VISIBLE_DEVICES=void" in edits.env for edits in _all_edits(spec)):
+            wrong = True
             yield warning(
                 f"{hooks[0][0]} acts on containers with devices of {path} too",
                 f"{_regenerate(path)}  # a spec by nvc-py disables the hook",
             )
+    if specs and not wrong:
+        yield ok("specs disable the hook for containers with their devices")
 
 
 def refresh(probe: Probe) -> Iterator[Finding]:

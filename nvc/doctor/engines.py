@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any
 
-from nvc.doctor.finding import Finding, error, note, ok, warning
+from nvc.doctor.finding import Finding, error, note, ok, skipped, warning
 from nvc.doctor.hooks import hook_files
 from nvc.doctor.probe import BadFile, table, texts
 
@@ -63,7 +63,7 @@ def docker(probe: Probe) -> Iterator[Finding]:
     program = probe.program("dockerd")
     place = probe.system(DOCKER)
     if not program and not place.exists():
-        yield ok("Docker is not installed")
+        yield skipped("Docker is not installed")
         return
     settings = place.json()
     if settings is not None and not isinstance(settings, dict):
@@ -97,7 +97,7 @@ def podman_files(probe: Probe) -> list[Place]:
 
 def podman(probe: Probe) -> Iterator[Finding]:
     if not probe.program("podman"):
-        yield ok("Podman is not installed")
+        yield skipped("Podman is not installed")
         return
     broken = False
     for place in podman_files(probe):
@@ -140,7 +140,7 @@ def crio_files(probe: Probe) -> list[dict[str, Any]]:
 def containerd(probe: Probe) -> Iterator[Finding]:
     place = probe.system(CONTAINERD)
     if not probe.program("containerd") and not place.exists():
-        yield ok("containerd is not installed")
+        yield skipped("containerd is not installed")
         return
     files = containerd_files(probe)
     main = files[0][1]
@@ -186,7 +186,7 @@ def containerd(probe: Probe) -> Iterator[Finding]:
 def crio(probe: Probe) -> Iterator[Finding]:
     directory = probe.system(CRIO_DROP_INS)
     if not probe.program("crio") and not probe.system(CRIO).exists() and not directory.exists():
-        yield ok("CRI-O is not installed")
+        yield skipped("CRI-O is not installed")
         return
     ours: dict[str, Any] = {}
     for content in crio_files(probe):

@@ -11,9 +11,9 @@ from nvc.base.record import Record
 if TYPE_CHECKING:
     from nvc.doctor.probe import Probe
 
-OK, NOTE, WARNING, ERROR = "ok", "note", "warning", "error"
+SKIPPED, OK, NOTE, WARNING, ERROR = "skipped", "ok", "note", "warning", "error"
 #: From harmless to bad.
-LEVELS = (OK, NOTE, WARNING, ERROR)
+LEVELS = (SKIPPED, OK, NOTE, WARNING, ERROR)
 
 
 class Finding(Record):
@@ -33,6 +33,11 @@ class Finding(Record):
 def ok(what: str) -> Finding:
     """All is well; ``what`` says what was checked."""
     return Finding(OK, what)
+
+
+def skipped(what: str) -> Finding:
+    """Nothing was checked: there is nothing of that kind here."""
+    return Finding(SKIPPED, what)
 
 
 def note(what: str, fix: str = "", why: str = "") -> Finding:
@@ -74,5 +79,5 @@ class Check:
 
 
 def worst(findings: list[Finding]) -> str:
-    """The worst level; OK without findings."""
-    return LEVELS[max((LEVELS.index(finding.level) for finding in findings), default=0)]
+    """The worst level; OK without findings, or where nothing was checked."""
+    return LEVELS[max([LEVELS.index(OK), *(LEVELS.index(finding.level) for finding in findings)])]

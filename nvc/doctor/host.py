@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from nvc.base.errors import InputError
-from nvc.doctor.finding import Finding, error, note, ok, warning
+from nvc.doctor.finding import Finding, error, note, ok, skipped, warning
 from nvc.doctor.probe import table
 from nvc.driver.inventory import SIZE_LIMIT
 from nvc.driver.places import CACHE
@@ -123,7 +123,7 @@ def cache(probe: Probe) -> Iterator[Finding]:
     fix = f"sudo rm -rf {shlex.quote(str(directory))}"
     found = directory.status(follow=False)
     if found is None:
-        yield ok("there is no inventory yet")
+        yield skipped("there is no inventory yet")
         return
     wrong = ""
     if not stat.S_ISDIR(found.st_mode):
@@ -133,7 +133,7 @@ def cache(probe: Probe) -> Iterator[Finding]:
     else:
         file = place.status(follow=False)
         if file is None:
-            yield ok("there is no inventory yet")
+            yield skipped("there is no inventory yet")
             return
         if not stat.S_ISREG(file.st_mode) or file.st_nlink != 1 or file.st_size > SIZE_LIMIT:
             wrong = f"{place} is not a regular file with one link and a plausible size"

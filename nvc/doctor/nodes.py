@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from nvc.doctor.driver import LOAD, majors, version
-from nvc.doctor.finding import Finding, error, note, ok, warning
+from nvc.doctor.finding import Finding, error, note, ok, skipped, warning
 from nvc.driver import tables
 from nvc.driver.kmods import capability_files
 from nvc.driver.places import CAPABILITIES, CAPS_MAJOR, DRIVER, GPUS, cap_node, gpu_node
+from nvc.driver.served import served_nodes
 from nvc.formats.procfs import FileAttributes, file_attributes, gpu_information
 from nvc.model import DeviceNode
 
@@ -58,6 +59,11 @@ def _without_nodes(probe: Probe) -> bool:
     return bool(probe.host.simulated) and "\nnodes=0" in probe.driver("/etc/nvc-sim/machine").text()
 
 
+def _served(probe: Probe) -> bool:
+    """The nodes of a simulated machine whose driver was started are files."""
+    return bool(served_nodes(probe.host))
+
+
 def present(probe: Probe) -> Iterator[Finding]:
     if not version(probe):
         return
@@ -77,6 +83,9 @@ def present(probe: Probe) -> Iterator[Finding]:
 def numbers(probe: Probe) -> Iterator[Finding]:
     """A node with another number is a device of another driver."""
     if not version(probe):
+        return
+    if _served(probe):
+        yield skipped("the nodes are files that a simulated driver serves (nvc-py sim stop ends it)")
         return
     wrong = False
     for node in expected(probe):
@@ -152,7 +161,7 @@ def links(probe: Probe) -> Iterator[Finding]:
 
 
 def mig_nodes(probe: Probe) -> Iterator[Finding]:
-    if not version(probe) or _without_nodes(probe):
+    if not version(probe) or _without_nodes(probe) or _served(probe):
         return
     wanted = mig(probe)
     wrong = False

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from nvc.doctor.finding import Finding, note, ok, warning
+from nvc.doctor.finding import Finding, note, ok, skipped, warning
 
 if TYPE_CHECKING:
     from nvc.doctor.probe import Probe
@@ -20,14 +20,14 @@ _WSL_STORE = "/usr/lib/wsl/drivers"
 
 def lxc(probe: Probe) -> Iterator[Finding]:
     if not any(map(probe.program, ("lxc-start", "incusd", "lxd"))):
-        yield ok("LXC and Incus are not installed")
+        yield skipped("LXC and Incus are not installed")
         return
     if not probe.system(_LXC_HOOK).exists():
         yield note(f"{_LXC_HOOK} is missing: LXC cannot add GPUs", "sudo apt-get install lxc")
     elif not probe.program(_CLI):
         yield warning(
             f"LXC's hook calls {_CLI}, which is not in {':'.join(probe.search)}",
-            f"sudo ln -s nvc-py /usr/local/bin/{_CLI}",
+            f"sudo ln -s {shlex.quote(probe.program('nvc-py') or '/usr/bin/nvc-py')} /usr/local/bin/{_CLI}",
         )
     else:
         yield ok(f"LXC's hook finds {probe.program(_CLI)}")
@@ -36,7 +36,7 @@ def lxc(probe: Probe) -> Iterator[Finding]:
 def slurm(probe: Probe) -> Iterator[Finding]:
     directory = next((path for path in _SLURM if probe.system(path).exists()), "")
     if not probe.program("slurmd") and not directory:
-        yield ok("Slurm is not installed")
+        yield skipped("Slurm is not installed")
         return
     directory = directory or _SLURM[0]
     gres = _values(probe.system(f"{directory}/gres.conf").text())

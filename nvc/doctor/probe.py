@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from nvc.base.errors import NvcError
+from nvc.base.record import Record
 from nvc.bindings.uvm import OFF
 from nvc.driver.locate import host_path, read_bytes, resolve
 
@@ -25,6 +26,13 @@ _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENXIO)
 PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 
+class AgentSeen(Record):
+    """version: of the agent. guards: container -> the version of its supervisor, "": not known."""
+
+    version: str
+    guards: dict[str, str]
+
+
 class Probe:
     """The paths and the queries of the checks.
 
@@ -33,8 +41,8 @@ class Probe:
     the inventory, with NVML; raises NvcError. kernel_calls: feature -> "" or why it is missing. ask_filters: queries
     the device filters of a cgroup by its path; raises OSError. ask_pageable: whether pageable system memory can lie in
     video memory, as ``nvc.driver.pageable.ask``; raises OSError. uid: of the caller. search: the
-    directories of programs. libraries: of the preloaded libraries of shares, "" when they are nowhere. ask_guards: of
-    the agent, container -> the version of its supervisor; raises NvcError, also without an agent.
+    directories of programs. libraries: of the preloaded libraries of shares, "" when they are nowhere. ask_agent: what
+    the agent says, None where none was ever started; raises NvcError.
     """
 
     def __init__(
@@ -49,7 +57,7 @@ class Probe:
         uid: int | None = None,
         search: tuple[str, ...] = PATH,
         libraries: str = "",
-        ask_guards: Callable[[], dict[str, str]] = dict,
+        ask_agent: Callable[[], AgentSeen | None] = lambda: None,
     ) -> None:
         self.host = host
         self.kernel_root = kernel
@@ -60,7 +68,7 @@ class Probe:
         self.kernel_calls = kernel_calls
         self.ask_filters = ask_filters
         self.ask_pageable = ask_pageable
-        self.ask_guards = ask_guards
+        self.ask_agent = ask_agent
         self._answer: Inventory | NvcError | None = None
 
     # Three roots.

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from nvc import __version__
-from nvc.doctor.finding import ERROR, LEVELS, NOTE, OK, WARNING, Finding, worst
+from nvc.doctor.finding import ERROR, LEVELS, NOTE, OK, SKIPPED, WARNING, Finding, worst
 
 #: Of the JSON; changes when a key is renamed or taken away.
 SCHEMA = 1
 #: Level -> exit code. 1 is for every command that could not do its work.
-EXIT_CODES = {OK: 0, NOTE: 0, WARNING: 2, ERROR: 3}
-_COLOURS = {OK: "32", NOTE: "36", WARNING: "33", ERROR: "1;31"}
+EXIT_CODES = {SKIPPED: 0, OK: 0, NOTE: 0, WARNING: 2, ERROR: 3}
+_COLOURS = {SKIPPED: "2", OK: "32", NOTE: "36", WARNING: "33", ERROR: "1;31"}
 _WIDTH = max(map(len, LEVELS))
 _INDENT = " " * (_WIDTH + 4)
 
@@ -64,7 +64,8 @@ def summary(findings: list[Finding]) -> str:
         f"{number[level]} {level}{'s' if number[level] > 1 else ''}" for level in (ERROR, WARNING) if number[level]
     ]
     text = ", ".join(problems) or "nothing is wrong"
-    return f"{text}; {number[NOTE]} note{'' if number[NOTE] == 1 else 's'}, {number[OK]} ok"
+    more = f", {number[SKIPPED]} skipped" if number[SKIPPED] else ""
+    return f"{text}; {number[NOTE]} note{'' if number[NOTE] == 1 else 's'}, {number[OK]} ok{more}"
 
 
 def _lines(finding: Finding, *, colour: bool) -> Iterable[str]:

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from nvc.base.errors import NvcError, reason
-from nvc.doctor.finding import Check, Finding, error, note, ok, warning
+from nvc.base.progress import waiting
+from nvc.doctor.finding import OK, SKIPPED, Check, Finding, error, note, skipped, warning
 from nvc.doctor.probe import BadFile
 from nvc.linux.process import fork
 
@@ -38,7 +39,8 @@ def run(checks: Sequence[Check], probe: Probe, seconds: float) -> Iterator[Findi
             for check in checks[position:]:
                 position += 1
                 limit = seconds * check.timeout_factor
-                found = child.findings(limit)
+                with waiting(f"check {check.name}"):
+                    found = child.findings(limit)
                 if isinstance(found, list):
                     yield from found
                     continue
@@ -70,11 +72,11 @@ def examine(check: Check, probe: Probe) -> list[Finding]:
     except Exception as problem:
         text = f"the check failed: {type(problem).__name__}: {problem}"
         found.append(warning(text, "", "this is a bug in nvc-py, please report it"))
-    return [filled(finding, check) for finding in found or [ok("nothing to check here")]]
+    return [filled(finding, check) for finding in found or [skipped("nothing to check here")]]
 
 
 def filled(finding: Finding, check: Check) -> Finding:
-    why = "" if finding.level == "ok" else finding.why or check.why
+    why = "" if finding.level in (OK, SKIPPED) else finding.why or check.why
     return finding.replace(check=check.name, area=check.area, why=why)
 
 

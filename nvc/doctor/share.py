@@ -1,4 +1,4 @@
-"""Checks of what enforces shares: the libraries that containers preload, and the processes that guard them."""
+"""Checks of what enforces shares: the libraries that containers preload, the agent, and the processes that guard."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from nvc import __version__
-from nvc.base.errors import NvcError
+from nvc.base.errors import NvcError, PrivilegeError
 from nvc.doctor.driver import version
-from nvc.doctor.finding import Finding, note, ok, warning
+from nvc.doctor.finding import Finding, note, ok, skipped, warning
 from nvc.doctor.probe import Place
 from nvc.share import abi, preload
 
@@ -58,18 +58,44 @@ def driver(probe: Probe) -> Iterator[Finding]:
         )
 
 
+def agent(probe: Probe) -> Iterator[Finding]:
+    """The agent: that it runs, answers, and is the one that is installed."""
+    try:
+        found = probe.ask_agent()
+    except PrivilegeError as error:
+        yield note(f"what the agent does is not known: {error}", "sudo nvc-py doctor --only share")
+        return
+    except NvcError as error:
+        yield warning(f"an agent was started, and does not answer: {error}", "sudo systemctl restart nvc-agent")
+        return
+    if found is None:
+        yield note(
+            "no agent runs: shares are held by libraries in the containers, without a guard from outside",
+            "sudo systemctl enable --now nvc-agent",
+        )
+    elif found.version != __version__:
+        yield warning(
+            f"the agent is of version {found.version}, installed is {__version__}",
+            "sudo systemctl restart nvc-agent  # running containers keep their guards",
+        )
+    else:
+        yield ok(f"the agent answers (version {found.version})")
+
+
 def guards(probe: Probe) -> Iterator[Finding]:
     """Supervisors of running containers: an upgrade does not replace them, nor repair anything there."""
     try:
-        found = probe.ask_guards()
-    except NvcError as error:
-        yield note(f"which guards run is not known: {error}")
+        found = probe.ask_agent()
+    except NvcError:
+        return  # ``agent`` says so
+    if found is None or not found.guards:
+        yield skipped("no guarded container")
         return
-    other = {container: build for container, build in sorted(found.items()) if build != __version__}
+    other = {container: build for container, build in sorted(found.guards.items()) if build != __version__}
     for container, build in other.items():
         yield warning(
             f"container {container[:12]}: its guard is of version {build or 'unknown'}, installed is {__version__}",
             f"# start container {container[:12]} again",
         )
     if not other:
-        yield ok(f"{len(found)} guarded containers, all by version {__version__}" if found else "no guarded container")
+        yield ok(f"{len(found.guards)} guarded containers, all by version {__version__}")

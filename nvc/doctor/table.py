@@ -18,6 +18,7 @@ AREAS = {
     "hooks": "OCI hooks in hooks.d",
     "cdi": "CDI specs",
     "host": "security modules, settings, and the inventory",
+    "share": "what enforces shares: libraries, agent and guards",
 }
 
 CHECKS: tuple[Check, ...] = (*MACHINE, *SOFTWARE)

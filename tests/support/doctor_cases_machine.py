@@ -131,7 +131,7 @@ MACHINE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
     "ATS": ("driver-memory", lambda t: pageable(t, ATS), "note", "a NUMA node (ATS)"),
     "UVM refuses": ("driver-memory", lambda t: pageable(t, errno.EIO), "note", "does not report whether"),
     "UVM out of reach": ("driver-memory", lambda t: pageable(t, errno.EACCES), "note", "permission denied"),
-    "UVM not there": ("driver-memory", lambda t: pageable(t, errno.ENOENT), "ok", "nothing to check"),
+    "UVM not there": ("driver-memory", lambda t: pageable(t, errno.ENOENT), "skipped", "nothing to check"),
     "NVML fails": ("driver-nvml", failing, "error", "nvml error: driver not loaded"),
     "no firmware": (
         "driver-firmware",

@@ -94,6 +94,7 @@ SOFTWARE_QUIET: dict[str, Change | None] = {
     "inventory-cache": lambda tree: tree.write("run/nvc/inventory.json", "{}", 0o600),
     "share-libraries": Tree.preloads,
     "share-driver": None,
+    "share-agent": lambda tree: tree.agent_of(__version__),
     "share-guards": lambda tree: tree.guarded(__version__),
 }
 
@@ -387,7 +388,10 @@ SOFTWARE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
         "container c1: its guard is of version 0.0.9",
     ),
     "guard that says no version": ("share-guards", lambda t: t.guarded(""), "warning", "is of version unknown"),
-    "agent that does not answer": ("share-guards", Tree.hung_agent, "note", "agent error: it hangs"),
+    "agent that does not answer": ("share-agent", Tree.hung_agent, "warning", "agent error: it hangs"),
+    "no agent": ("share-agent", lambda t: None, "note", "no agent runs"),
+    "agent that this user may not ask": ("share-agent", Tree.closed_agent, "note", "is not known"),
+    "agent of another version": ("share-agent", lambda t: t.agent_of("0.0.9"), "warning", "is of version 0.0.9"),
     "library of a share unreadable": (
         "share-libraries",
         lambda t: t.preloads().write(f"preload/{os.uname().machine}/libnvc-shim-api.so", "ELF", 0o600),

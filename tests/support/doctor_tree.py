@@ -8,12 +8,13 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from nvc.base.errors import AgentError
+from nvc import __version__
+from nvc.base.errors import AgentError, PrivilegeError
 from nvc.base.log import Log
 from nvc.bindings.uvm import OFF
 from nvc.doctor import runner, table
 from nvc.doctor.finding import Finding
-from nvc.doctor.probe import Probe
+from nvc.doctor.probe import AgentSeen, Probe
 from nvc.inject.api import Config, Context
 from nvc.model import Host, Inventory
 from nvc.share import preload
@@ -33,7 +34,7 @@ class Tree:
         self.calls = {"openat2": "", "memfd": ""}
         self.uid = 0
         self.libraries = ""
-        self.guards: Callable[[], dict[str, str]] = dict
+        self.agent: Callable[[], AgentSeen | None] = lambda: None
         self.filters: Callable[[str], None] = lambda path: None
         self.pageable: Callable[[Host], str] = lambda host: OFF
         self.ask: Callable[[], Inventory] = self._ask
@@ -114,14 +115,27 @@ class Tree:
 
     def guarded(self, *builds: str) -> Tree:
         """Containers c0, c1, ... by the version of their supervisors."""
-        self.guards = lambda: {f"c{number}": build for number, build in enumerate(builds)}
+        guards = {f"c{number}": build for number, build in enumerate(builds)}
+        self.agent = lambda: AgentSeen(__version__, guards)
+        return self
+
+    def agent_of(self, version: str) -> Tree:
+        """An agent of this version, without containers."""
+        self.agent = lambda: AgentSeen(version, {})
         return self
 
     def hung_agent(self) -> Tree:
-        def ask() -> dict[str, str]:
+        def ask() -> AgentSeen:
             raise AgentError("it hangs")
 
-        self.guards = ask
+        self.agent = ask
+        return self
+
+    def closed_agent(self) -> Tree:
+        def ask() -> AgentSeen:
+            raise PrivilegeError("the socket is root's")
+
+        self.agent = ask
         return self
 
     def probe(self) -> Probe:
@@ -134,7 +148,7 @@ class Tree:
             ask_pageable=self.pageable,
             uid=self.uid,
             libraries=self.libraries,
-            ask_guards=lambda: self.guards(),
+            ask_agent=lambda: self.agent(),
         )
 
     def examine(self, name: str) -> list[Finding]:

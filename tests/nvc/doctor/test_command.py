@@ -15,7 +15,7 @@ import pytest
 from nvc.base.record import Record
 from nvc.cli.main import main
 from nvc.doctor import kernel, report, table
-from nvc.doctor.finding import error, note, ok, warning
+from nvc.doctor.finding import error, note, ok, skipped, warning, worst
 from tests.support import fuse
 from tests.support.doctor_tree import Tree
 from tests.support.native import build
@@ -112,7 +112,29 @@ def test_the_node_of_a_machine_that_nobody_serves_is_not_opened(
     code, out, _ = doctor(make_tree("h200"), "--only", "driver")
 
     assert code == 0
-    assert "ok       driver-memory: nothing to check here" in out
+    assert "skipped  driver-memory: nothing to check here" in out
+
+
+def test_nodes_that_a_simulated_driver_serves_are_not_to_be_removed(
+    doctor: Callable[..., Ran], make_tree: Callable[[str], Tree]
+) -> None:
+    """It said `sudo rm -r .../dev/nvidiactl` of a machine whose driver was started: its nodes are files."""
+    tree = make_tree("h200")
+    for node in tree.path("dev").glob("nvidia*"):
+        if not node.is_dir():
+            node.unlink()
+            node.write_bytes(b"")
+    code, out, _ = doctor(tree, "--only", "nodes")
+    assert "sudo rm" not in out and "is not a character device" not in out
+    assert "nodes-numbers: the nodes are files that a simulated driver serves" in out
+    assert code == 0, out
+
+
+def test_the_remedy_for_lxc_links_to_a_program_that_is_there(make_tree: Callable[[str], Tree]) -> None:
+    """It was a link to nvc-py beside itself in /usr/local/bin, wherever nvc-py was installed."""
+    tree = make_tree("h200").program("lxc-start", "nvc-py").write("usr/share/lxc/hooks/nvidia", "#")
+    (found,) = tree.examine("engine-lxc")
+    assert found.fix == "sudo ln -s /usr/bin/nvc-py /usr/local/bin/nvidia-container-cli"
 
 
 def test_nvml_that_hangs(
@@ -133,7 +155,7 @@ def test_everything_on_this_computer_ends_with_a_summary(doctor: Callable[..., R
 
     assert code in (0, 2, 3)
     assert err == ""
-    assert out.splitlines()[-1].endswith(" ok")
+    assert out.splitlines()[-1].endswith((" ok", " skipped"))
     for check in table.CHECKS:
         assert f"{check.name}: " in out
     assert "the check failed" not in out
@@ -231,12 +253,14 @@ def test_problems_alone_are_shown_and_everything_is_counted() -> None:
     assert text.startswith("x\n  warning  : b\n")
     assert text.endswith("\n\n1 warning; 1 note, 1 ok\n")
     assert report.as_text(found[:2], colour=False, problems=True) == "nothing is wrong; 1 note, 1 ok\n"
-    assert data["counts"] == {"ok": 1, "note": 1, "warning": 1, "error": 0}
+    assert data["counts"] == {"skipped": 0, "ok": 1, "note": 1, "warning": 1, "error": 0}
     assert [finding["what"] for finding in data["findings"]] == ["b"]
 
 
 def test_summary() -> None:
     assert report.summary([ok("a"), note("b")]) == "nothing is wrong; 1 note, 1 ok"
+    assert report.summary([ok("a"), skipped("b"), skipped("c")]) == "nothing is wrong; 0 notes, 1 ok, 2 skipped"
+    assert worst([skipped("a")]) == "ok", "nothing was checked, and nothing is wrong"
     assert report.summary([error("a", "m"), error("b", "m"), warning("c", "m")]) == "2 errors, 1 warning; 0 notes, 0 ok"
 
 
