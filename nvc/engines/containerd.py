@@ -220,7 +220,7 @@ def _take(
         also.append(Change(("imports",), left) if left else Change(("imports",)))
     if (also or has(file.tree, place)) and not _remains(applied(file.tree, also), owned):
         owned.append(("version",))  # only our entries needed it
-    found = config.replace(path=program) if isinstance(program, str) else config
+    found = config.replace(path=program) if isinstance(program, str) and steps.is_ours(program, config) else config
     number = file.version
     ways: list[steps.Changes] = [
         lambda before, way=way: changes(before, number, way)  # type: ignore[misc]

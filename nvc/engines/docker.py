@@ -59,7 +59,7 @@ def names(config: EngineConfig, sources: Sources) -> list[str]:
 
 def _as_found(tree: Tree, config: EngineConfig) -> EngineConfig:
     found = get(tree, ("runtimes", config.name, "path"))
-    return config.replace(path=found) if isinstance(found, str) else config
+    return config.replace(path=found) if isinstance(found, str) and steps.is_ours(found, config) else config
 
 
 def _owned(tree: Tree, config: EngineConfig, known: bool) -> tuple[list[Path], tuple[str, ...]]:

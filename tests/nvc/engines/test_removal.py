@@ -173,6 +173,24 @@ def test_a_working_directory_that_is_gone(tmp_path: Path, capfd: pytest.CaptureF
     assert "d: the working directory does not exist" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("hooks", [False, True])
+@pytest.mark.parametrize("name", ENGINES)
+def test_what_a_note_says_stays_does_stay(name: str, hooks: bool) -> None:
+    """N11: for CRI-O it said "it stays" of a runtime, and took it away."""
+    row = ENGINES[name]
+    if hooks and not row.hooks_dir:
+        pytest.skip("it has no hooks of its own")
+    memory = Memory(**{PATH: ""})
+    base = EngineConfig(main_file=PATH, hooks_dir="/h")
+    memory.carry_out(row.plan(base.replace(path="/opt/wrapper"), memory))
+    there = memory.texts[PATH]
+    assert "/opt/wrapper" in there
+    plan = row.plan(base.replace(remove=True, hooks=hooks), memory)
+    memory.carry_out(plan)
+    assert any("/opt/wrapper, not ours: it stays" in note for note in plan.notes), plan.notes
+    assert memory.texts[PATH] == there
+
+
 @pytest.mark.parametrize("name", ENGINES)
 def test_another_installations_entry_stays(name: str) -> None:
     """Attack (B): ``nvc-runtime`` of /opt went with the package of /usr, and the engine's containers with it."""
