@@ -60,6 +60,8 @@ def main() -> int:
     for line in left:
         say(f"demo: left behind: {line}")
     say(f"{'done' if code == 0 else 'FAILED'} in {time.monotonic() - start:.1f} s; everything it made is removed again")
+    if code == 0:
+        say("next: make install PREFIX=/usr/local; nvc-py doctor; then Docker, Podman or Kubernetes, by README.md")
     return code or int(bool(left))
 
 

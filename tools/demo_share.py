@@ -62,7 +62,8 @@ def _compare(bed: Bed, runtime: OciRuntime, machine: str, say: Say) -> bool:
         say(f"    nvidia-smi: {smi.out.splitlines()[-1].strip()}")
         pieces, refused = seen[share]["plain"], seen[share]["plain_error"]
         end = "then CUDA_ERROR_OUT_OF_MEMORY" if refused == 2 else "all that it asked for"
-        say(f"    cuMemAlloc: {pieces} pieces of 64 MiB, {end}")
+        context = seen[share]["start_total_kib"] - seen[share]["start_free_kib"] >> 10
+        say(f"    cuMemAlloc: {pieces} pieces of 64 MiB beside the CUDA context's {context} MiB, {end}")
     return seen[SHARE]["plain_error"] == 2 and seen[""]["plain_error"] == 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,11 @@ def test_demo_shows_a_container_with_and_without_its_gpu() -> None:
     ):
         assert words in done.stdout
     assert "everything it made is removed again" in done.stdout
+    assert "\nnext: make install " in done.stdout
+    found = re.findall(r"cuMemAlloc: (\d+) pieces of 64 MiB beside the CUDA context's (\d+) MiB", done.stdout)
+    if found:  # not without FUSE
+        pieces, context = map(int, found[-1])
+        assert 2048 - 64 < pieces * 64 + context <= 2048, "the quota of 2 GiB is explained"
 
 
 def test_measurements_have_their_rows(tmp_path: Path) -> None:

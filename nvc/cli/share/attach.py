@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nvc.base.errors import ContainerError, InputError, UsageError
+from nvc.cli.share import store as share_store
 from nvc.share.model import DEFAULT_WEIGHT, PROBES, PROBES_LIMIT, WEIGHT_LIMIT, ResolvedGpu
 from nvc.share.spec import parse_gpu
 
@@ -130,7 +131,7 @@ def _pids(pid: int | None, container: str | None) -> tuple[int, ...]:
 
     if (pid is None) == (container is None):
         raise UsageError("say --pid or --container", hint="nvc-py share attach --pid 4711 --weight 30")
-    return (pid,) if pid is not None else attaching.of_container(container or "")
+    return (pid,) if pid is not None else attaching.of_container(container or "", share_store.chosen())
 
 
 def _by_agent(verb: str, path: str, pid: int | None, container: str | None, **fields: object) -> dict[str, Any] | None:

@@ -127,6 +127,16 @@ def test_the_command_sums_by_container(tmp_path: Path) -> None:
     assert "75.0" in table
 
 
+@pytest.mark.parametrize(
+    ("word", "found"), [("web/server", ["c1"]), ("server", ["c1", "c2"]), ("erver", []), ("c2", ["c2"])]
+)
+def test_a_container_is_named_as_its_engine_did(tmp_path: Path, word: str, found: list[str]) -> None:
+    names = {"c1": "team/web/server", "c2": "team/db/server"}
+    accounting.append(str(tmp_path), [Used(100, 200, key, name, UUID, 1.0, 0.0, 0) for key, name in names.items()])
+    words = ["--since=@0", f"--container={word}", f"--agent={tmp_path}/control", "--json"]
+    assert [one["container"] for one in json.loads(CliRunner().invoke(usage.usage, words).output)] == found
+
+
 def test_nothing_to_sum_is_said(tmp_path: Path) -> None:
     done = CliRunner().invoke(usage.usage, [f"--agent={tmp_path}/control"])
     assert done.exit_code == 0

@@ -44,6 +44,17 @@ def test_a_short_name_is_no_part_of_another(proc: str, tmp_path: Path) -> None:
     assert of_container("c1", shares, proc) == (10, 11)
 
 
+@pytest.mark.root
+def test_a_container_is_found_by_its_engines_name(proc: str, tmp_path: Path) -> None:
+    shares, own = str(tmp_path / "share"), os.getpid()
+    limits = Limits((ResolvedGpu("GPU-11111111-2222-3333-4444-555555555555", 0, 1 << 30),), (), "580.105.08", "c1")
+    record = StoredShare("c1", "c1", own, store.start_time(own), name="team/web/server")
+    store.create(record, limits, b"", directory=shares)
+    assert of_container("server", shares, proc) == of_container("web/server", shares, proc) == (10, 11)
+    with pytest.raises(InputError):
+        of_container("eb/server", shares, proc)
+
+
 def test_an_id_is_found_by_its_beginning(proc: str) -> None:
     assert of_container(LONG, "none", proc) == (14, 15)
     assert of_container(LONG[:12], "none", proc) == (14, 15)

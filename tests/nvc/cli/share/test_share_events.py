@@ -18,6 +18,11 @@ from nvc.agent.journal import Journal
 from nvc.base.errors import InputError, PrivilegeError
 from nvc.cli.share import events as share_events
 from nvc.cli.share.events import begin, line, parse
+from nvc.share import store
+from nvc.share.limits import Limits
+from nvc.share.model import ResolvedGpu
+from nvc.share.store import StoredShare
+from tests.support.agent_status import UUIDS
 from tests.support.fake_agent import FakeAgent
 
 ROOT = Path(__file__).parents[4]
@@ -104,6 +109,21 @@ def test_the_past_is_followed_without_a_gap(events: Events, journal: Path) -> No
     code, out, _ = events("--since=1h", "--follow")
     assert (0, 2) == (code, len(out.splitlines()))
     assert "--follow" in journal.read_text().split()
+
+
+def test_a_container_is_named_as_its_engine_does(command: Callable[..., Any], journal: Path, tmp_path: Path) -> None:
+    directory = str(tmp_path / "nvc/share")
+    limits = Limits((ResolvedGpu(UUIDS[0], 0, 1 << 30),), driver="580.1", container="4f0c")
+    record = StoredShare("4f0c", "4f0c", os.getpid(), store.start_time(os.getpid()), name="team/web/server")
+    store.create(record, limits, b"", directory=directory)
+
+    def shown(word: str) -> list[str]:
+        words = ("share", f"--store={directory}", "events", "--since=1d", "--json", f"--container={word}")
+        return [json.loads(line)["event"] for line in command(*words, program="nvc-py").out.splitlines()]
+
+    assert shown("web/server") == shown("server") == shown("4f0c") == ["denial"]
+    assert shown("77aa") == ["gone"], "one that the store does not have any more is named by its id"
+    assert shown("db/server") == []
 
 
 def test_without_a_journal_there_is_advice(events: Events, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,6 +73,16 @@ def test_it_is_set_on_one_gpu(policy: Policy, policies: Policies) -> None:
     assert {UUIDS[0]: "weighted", UUIDS[1]: "native"} == policies.of
 
 
+def test_check_says_whether_it_would_change_and_changes_nothing(policy: Policy, policies: Policies) -> None:
+    policies.of[UUIDS[1]] = "native"
+    assert policy("weighted", "--check")[0] == 2, "of the second GPU"
+    assert policy("weighted", "--check", "--gpu", UUIDS[0])[0] == 0
+    assert policy("native", "--check", "--gpu", UUIDS[0])[0] == 2
+    assert policy("5", "--check", "--gpu", UUIDS[1])[0] == 0
+    assert policy("--check")[0] == 0, "nothing is asked for"
+    assert policies.of == {UUIDS[0]: "weighted", UUIDS[1]: "native"}
+
+
 def test_an_unknown_policy_is_refused_before_the_agent_is_asked(policy: Policy) -> None:
     code, out, err = policy("6")
     assert (1, "") == (code, out)
