@@ -3,4 +3,4 @@
 Nothing about OCI hooks belongs here (``hook``), nothing about process plumbing (``rpc``).
 """
 
-__version__ = "0.1.0"
+__version__ = "0.9.0"

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hook.target import Target
+from nvc import __version__
 from nvc.base.errors import DeviceError, MountError
 
 GPU = ("NVIDIA_VISIBLE_DEVICES=0",)
@@ -135,7 +136,7 @@ def test_idle_stages_do_nothing_whatever_the_input(serve: Serve, stage: str) -> 
 
 
 def test_version_and_help_go_to_stdout(hook_process: Callable[..., Any]) -> None:
-    assert hook_process("--version").stdout == "nvc-hook (nvc-py) version 0.1.0\n"
+    assert hook_process("--version").stdout == f"nvc-hook (nvc-py) version {__version__}\n"
     assert hook_process("--help").stdout.startswith("Usage: nvc-hook ")
 
 
