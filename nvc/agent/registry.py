@@ -38,6 +38,18 @@ if TYPE_CHECKING:
 TURN_S = 0.005
 #: What connecting to a monitor that is gone gives.
 _GONE = (errno.ENOENT, errno.ECONNREFUSED, errno.EPIPE, errno.ECONNRESET)
+#: What does not hold when a guard cannot see something, in the order of ``Counters.state``: message and hint.
+_UNSEEN = (
+    (
+        "a guard cannot query the driver: memory of a process that ended is not charged where another process has it",
+        "see the kernel's log (NVRM), then start the container again",
+    ),
+    (
+        "the kernel reports no execve: managed memory that was mapped before one is not charged while another process "
+        "shares the address space",
+        "allow the agent perf_event_open (CAP_PERFMON; a kernel with CONFIG_PERF_EVENTS), then start containers again",
+    ),
+)
 
 
 class Registry:
@@ -63,6 +75,8 @@ class Registry:
         self._files = LimitsFiles(shares)
         #: Numbers of those whose counters are to be looked at.
         self._due: set[int] = set()
+        #: Messages of _UNSEEN that were written.
+        self._warned: set[str] = set()
         #: Ends of tenants whose monitors have not answered; and what removes their files.
         self._ends: set[asyncio.Task[None]] = set()
         self._removing = ThreadPoolExecutor(1, "nvc-end")
@@ -200,8 +214,11 @@ class Registry:
                 continue
             self._due.discard(number)
             try:
-                if tenant is not None and self._supervisors.gone(number):
-                    over.append(tenant)
+                if tenant is not None:
+                    is_gone, *sees = self._supervisors.state(number)
+                    self._warn_unseen(sees)
+                    if is_gone:
+                        over.append(tenant)
             except OSError:
                 self._due.add(number)  # with the next look
         until = time.monotonic() + TURN_S
@@ -225,6 +242,13 @@ class Registry:
             if time.monotonic() > until:
                 await asyncio.sleep(0)
                 until = time.monotonic() + TURN_S
+
+    def _warn_unseen(self, sees: Iterable[bool]) -> None:
+        """Once for all tenants."""
+        for (message, hint), is_seen in zip(_UNSEEN, sees, strict=True):
+            if not is_seen and message not in self._warned:
+                self._warned.add(message)
+                self._journal.write("warning", message=message, hint=hint)
 
     def _problem(self, tenant: Tenant, error: Exception) -> None:
         if store.start_time(tenant.record.pid) == tenant.record.start_time:

@@ -163,7 +163,17 @@ class Counters:
     @property
     def gone(self) -> bool:
         """Whether no listener, process or memory of the tenant is left. Raises OSError."""
-        return bool(self._read().is_gone)
+        return self.state[0]
+
+    @property
+    def state(self) -> tuple[bool, bool, bool]:
+        """(``gone``; whether the supervisor can query the driver; whether an execve is reported). Raises OSError.
+
+        Nothing is missing before the first publishing.
+        """
+        found = self._read()
+        is_new = not found.published_ns
+        return bool(found.is_gone), is_new or bool(found.sees_driver), is_new or bool(found.sees_exec)
 
     @property
     def build(self) -> str:
@@ -171,12 +181,6 @@ class Counters:
         end = os.fstat(self.descriptor).st_size  # in every version of the file
         text = os.pread(self.descriptor, _BUILD, max(0, end - _BUILD)).partition(b"\0")[0]
         return text.decode("ascii") if _VERSION.fullmatch(text) else ""
-
-    @property
-    def sees(self) -> tuple[bool, bool]:
-        """Whether the driver can be asked what processes hold; whether an execve is reported. Raises OSError."""
-        found = self._read()
-        return bool(found.sees_driver), bool(found.sees_exec)
 
     @property
     def attached(self) -> tuple[int, bool, int]:

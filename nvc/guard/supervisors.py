@@ -297,6 +297,10 @@ class Supervisors:
         """Whether nothing of the tenant is left: no filter, no process, no memory. Raises OSError."""
         return self._tenant(number).counters.gone
 
+    def state(self, number: int) -> tuple[bool, bool, bool]:
+        """``gone``, and what its guard can see (``Counters.state``). Raises OSError."""
+        return self._tenant(number).counters.state
+
     def stamp(self, number: int) -> tuple[int, int, int]:
         """Another one with each publishing of the tenant's counters, and each event. Raises OSError."""
         return self._tenant(number).counters.stamp()

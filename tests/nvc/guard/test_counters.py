@@ -41,7 +41,7 @@ def published(file: int, **fields: object) -> pages._CountersFile:
 
 def everything(counters: Counters) -> list[object]:
     """What the agent reads of one."""
-    values: list[object] = [counters.generation, counters.gone, counters.sees, counters.attached, counters.status()]
+    values: list[object] = [counters.generation, counters.gone, counters.state, counters.attached, counters.status()]
     return [*values, counters.processes(), counters.events()]
 
 
@@ -59,10 +59,10 @@ def test_what_was_published_last_is_read(file: int) -> None:
     own.processes[0].pid, own.processes[0].memory[1] = 33, 11
     os.pwrite(file, bytes(found), 0)
     counters = Counters(file, 2)
-    assert (counters.generation, counters.gone, counters.sees, counters.attached) == (
+    assert (counters.generation, counters.gone, counters.state, counters.attached) == (
         5,
         True,
-        (True, False),
+        (True, True, False),
         (2, False, 8),
     )
     assert counters.processes() == ((33, (0, 11)),)
@@ -77,6 +77,11 @@ def test_what_was_published_last_is_read(file: int) -> None:
     assert counters.events() == []
     os.pwrite(file, word(0), 8)
     assert (counters.generation, counters.processes()) == (0, ())
+
+
+def test_nothing_is_missing_before_something_is_published(file: int) -> None:
+    published(file)
+    assert Counters(file, 1).state == (False, True, True)
 
 
 def test_the_stamp_changes_with_each_publishing_and_each_event(file: int) -> None:
