@@ -82,8 +82,8 @@ class Cluster:
         """Remove a slice."""
         self._call("DELETE", f"{_RESOURCE}/{_SLICES}/{quote(name)}")
 
-    def watch_slices(self, node: str, version: str) -> Iterator[str]:
-        """The kind of each change of a node's slices (ADDED, MODIFIED, DELETED), from ``version`` on, for a while."""
+    def watch_slices(self, node: str, version: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Kind (ADDED, MODIFIED, DELETED) and slice of each change of a node's, from ``version`` on, for a while."""
         words = f"{_of(node)}&watch=true&resourceVersion={quote(version)}&timeoutSeconds={_WATCH_S}"
         with _translated(f"watch {_SLICES}"):
             answer = self._request("GET", f"{_RESOURCE}/{_SLICES}?{words}", _WATCH_S + _ANSWER_S, preload_content=False)
@@ -94,7 +94,7 @@ class Cluster:
                     event = json.loads(line)
                     if event["type"] == "ERROR":  # such as a version that is too old
                         raise _refusal(f"watch {_SLICES}", int(event["object"].get("code") or 0), line)
-                    yield str(event["type"])
+                    yield str(event["type"]), event["object"]
             finally:
                 answer.close()
 

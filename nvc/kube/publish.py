@@ -1,8 +1,8 @@
 """Keeps this node's slices in the API server as they should be.
 
 The kubelet deletes all slices of its node when it starts, and those of a driver that stays away: publishing once is not
-enough, so they are watched. Every change of content is a new generation of the pool, in all of its slices; what is
-missing of the same content comes back with the same.
+enough, so they are watched: listed once, then followed by the watch's events. Every change of content is a new
+generation of the pool, in all of its slices; what is missing of the same content comes back with the same.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class Publisher:
         self._lock = threading.Lock()
         self._wanted: tuple[Slice, ...] = ()
         self._generation = 0
+        #: Name -> the slice as the API server has it, by the last list, the watch since then and what was written.
+        self._found: dict[str, dict[str, Any]] = {}
         #: Of what the API server made of a slice: it leaves fields out whose gate is off.
         self._kept: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
         self._owner: list[dict[str, Any]] | None = None
@@ -59,8 +61,8 @@ class Publisher:
     def sync(self) -> bool:
         """Make it so; whether anything had to be changed. Raises ClusterError."""
         with self._lock:
-            found, _ = self._cluster.slices(self._node)
-            return self._sync({one["metadata"]["name"]: one for one in found})
+            self._list()
+            return self._sync()
 
     def withdraw(self) -> None:
         """Delete the node's slices, for a driver that is uninstalled. Raises ClusterError."""
@@ -82,15 +84,14 @@ class Publisher:
         while not self._stopped.is_set():
             try:
                 with self._lock:
-                    found, version = self._cluster.slices(self._node)
-                    changed = self._sync({one["metadata"]["name"]: one for one in found})
-                if changed:
-                    continue  # the list of what is there now has another version
-                for kind in self._cluster.watch_slices(self._node, version):
+                    version = self._list()
+                    self._sync()
+                for kind, one in self._cluster.watch_slices(self._node, version):
                     if self._stopped.is_set():
                         return
-                    if kind in ("DELETED", "MODIFIED", "ADDED"):
-                        self.sync()
+                    with self._lock:
+                        if self._follow(kind, one):
+                            self._sync()
                 pause = _AGAIN_S
             except ClusterError as error:
                 if not error.is_conflict:
@@ -102,9 +103,27 @@ class Publisher:
             self._stopped.wait(pause)
             pause = min(pause * 2, _AGAIN_MOST_S)
 
-    def _sync(self, found: dict[str, dict[str, Any]]) -> bool:
+    def _list(self) -> str:
+        """Read what is there; the version from which to watch."""
+        found, version = self._cluster.slices(self._node)
+        self._found = {one["metadata"]["name"]: one for one in found}
+        return version
+
+    def _follow(self, kind: str, one: dict[str, Any]) -> bool:
+        """Take an event of the watch; whether it told something new. It may be older than what was written since."""
+        name, is_deleted = one["metadata"]["name"], kind == "DELETED"
+        known = self._found.get(name)
+        if known is not None and (_version(one), is_deleted) <= (_version(known), False):
+            return False
+        if is_deleted:
+            return self._found.pop(name, None) is not None
+        self._found[name] = one
+        return True
+
+    def _sync(self) -> bool:
         if not self._turn():
             return False
+        found = dict(self._found)
         wanted = {slice_name(self._node, one.name): one for one in self._wanted}
         contents = {name: self._content(one, len(wanted)) for name, one in wanted.items()}
         generations = {one["spec"]["pool"]["generation"] for one in found.values()}
@@ -150,6 +169,7 @@ class Publisher:
             "spec": spec,
         }
         made = self._cluster.create_slice(body) if old is None else self._cluster.replace_slice(body)
+        self._found[name] = made
         there = _comparable(made.get("spec") or {})
         self._kept[name] = content, there
         if there != content:
@@ -163,6 +183,7 @@ class Publisher:
         except ClusterError as error:
             if not error.is_missing:
                 raise
+        self._found.pop(name, None)
 
     def _owners(self) -> list[dict[str, Any]]:
         """The node, so that its slices go with it; nobody where its uid may not be read."""
@@ -184,6 +205,11 @@ def slice_name(node: str, name: str) -> str:
         return full
     digest = hashlib.sha256(full.encode()).hexdigest()[:16]
     return f"{full[: _NAME_LIMIT - len(digest) - 1].rstrip('.-')}-{digest}"
+
+
+def _version(one: dict[str, Any]) -> int:
+    """Of an object; the API server's are numbers that rise."""
+    return int(one["metadata"]["resourceVersion"])
 
 
 def _comparable(spec: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.kubernetes.conftest import count
 from tests.support.cluster import Cluster
 from tests.support.kubenode import Node
 from tests.support.leftovers import until
@@ -14,11 +15,11 @@ from tests.support.pods import Pods, claim_spec, pod
 from tests.support.shares import holds
 
 Measured = Callable[[str, str, str], None]
-pytestmark = pytest.mark.timeout(400)
-SHARE = {"memory": "10Gi", "compute": 30}
+SHARE: dict[str, str | int] = {"memory": "10Gi", "compute": 30}
 HELD = "mem=10Gi,weight=300"
 #: Seconds that a pod is left alone; the acceptance says an hour.
-ALONE = 30
+ALONE = count("alone", 30)
+pytestmark = pytest.mark.timeout(400 + ALONE)
 
 
 @pytest.fixture

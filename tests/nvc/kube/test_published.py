@@ -31,6 +31,39 @@ def test_a_slice_that_somebody_changed_is_put_right(bed: Bed) -> None:
     assert published(bed) > generation
 
 
+def test_slices_are_listed_once_and_then_watched(bed: Bed) -> None:
+    bed.start()
+    generation = published(bed)
+    eventually(lambda: _reads(bed) == 2)
+    bed.api.forget_slices()
+    assert generation == published(bed)
+    assert 2 == _reads(bed), "a list, a watch"
+    nodes = [path for method, path in bed.api.asked if path.startswith("/api/v1/nodes/")]
+    assert 1 == len(nodes)
+
+
+def test_an_event_that_is_older_than_what_was_written_since_changes_nothing(bed: Bed) -> None:
+    bed.start()
+    published(bed)
+    name, other = sorted(bed.api.slices)[:2]
+    with bed.api.lock:
+        stale = {**bed.api.slices[name], "spec": {**bed.api.slices[name]["spec"], "devices": []}}
+        bed.api.put(name, stale, "MODIFIED")
+    eventually(lambda: bed.api.slices[name]["spec"]["devices"])
+    published(bed)
+    asked = len(bed.api.asked)
+    with bed.api.lock:
+        bed.api._change("MODIFIED", stale)
+        bed.api._change("DELETED", stale)
+        bed.api._change("DELETED", bed.api.slices.pop(other))
+    eventually(lambda: other in bed.api.slices)
+    assert ["POST"] == [method for method, path in bed.api.asked[asked:] if "resourceslices" in path]
+
+
+def _reads(bed: Bed) -> int:
+    return sum(one[0] == "GET" and one[1].endswith("/resourceslices") for one in bed.api.asked)
+
+
 def test_an_api_server_without_the_gate_is_told_of_and_not_written_to_for_ever(bed: Bed) -> None:
     bed.api.ignores = {"allowMultipleAllocations"}
     running = bed.start()
