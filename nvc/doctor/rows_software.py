@@ -27,7 +27,7 @@ SOFTWARE = (
         "engines",
         engines.podman,
         "`containers.conf` and its drop-ins: syntax, runtimes, hooks_dir",
-        "Podman fails at the first path in it that does not exist",
+        "a container starts without its GPU, or not at all",
         ("C26",),
         engine="podman",
     ),

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from nvc.doctor import cgroup, table
+from nvc.engines.config import EngineConfig
+from nvc.engines.table import ENGINES, places
 from nvc.formats import mountinfo
+from tests.nvc.engines.samples import Memory
 from tests.support.doctor_cases_machine import MACHINE_QUIET, MACHINE_SPEAKS
 from tests.support.doctor_cases_software import SOFTWARE_QUIET, SOFTWARE_SPEAKS
 from tests.support.doctor_tree import Tree
@@ -96,3 +99,34 @@ def test_the_running_kernel_can_be_asked_for_filters() -> None:
     cgroup.ask_filters(place)
     with pytest.raises(OSError, match="no such file"):
         cgroup.ask_filters("/no/where")
+
+
+#: Engine -> its program.
+ENGINE_PROGRAMS = {"docker": "dockerd", "podman": "podman", "containerd": "containerd", "crio": "crio"}
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("hooks", [False, True])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_file_that_runtime_configure_wrote_is_well(engine: str, hooks: bool, tree: Tree) -> None:
+    """N9: it warned of one."""
+    row = ENGINES[engine]
+    if hooks and not row.hooks_dir:
+        pytest.skip("it has no hooks of its own")
+    main_file, drop_in, hooks_dir = places(row, 0, {})
+    memory = Memory()
+    memory.carry_out(
+        row.plan(
+            EngineConfig(main_file=main_file, drop_in=drop_in, hooks_dir=hooks_dir, hooks=hooks, default=not hooks),
+            memory,
+        )
+    )
+    assert memory.texts
+    tree.program(ENGINE_PROGRAMS[engine], "nvc-runtime", "nvc-hook", "runc", "crun")
+    for path, text in memory.texts.items():
+        tree.write(path, text)
+    found = [
+        finding for check in table.CHECKS if check.area in ("engines", "hooks") for finding in tree.examine(check.name)
+    ]
+    assert [one for one in found if one.level in ("warning", "error")] == []
+    assert [one.what for one in found if one.check == f"engine-{engine}" and one.level == "ok"], found
