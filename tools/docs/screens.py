@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import re
 import shutil
 import struct
 import subprocess
@@ -62,7 +63,8 @@ def typed(command: Sequence[str], columns: int, environment: Mapping[str, str] |
         os.close(ours)
     if process.returncode not in (0, 2, 3):  # findings of the doctor
         raise subprocess.CalledProcessError(process.returncode, command, b"".join(parts))
-    return b"".join(parts).decode().replace("\r\n", "\n")
+    # Without the lines of nvc.base.progress, which erase themselves.
+    return re.sub(r"\r\x1b\[2K[^\r\n\x1b]*(?=\r\x1b|$)|\r\x1b\[2K", "", b"".join(parts).decode().replace("\r\n", "\n"))
 
 
 def picture(name: str, title: str, text: str, columns: int) -> None:

@@ -1,6 +1,6 @@
 """until_it_prints.py BLOCK SHOWN: run a block of a page again until it prints what the page shows, for 30 s at most.
 
-What differs between runs may: ids and the order of lines by them, percentages, times, rates, pids, versions.
+What differs between runs may: ids and the order of lines by them, percentages, times, rates, power, pids, versions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 _ANY = re.compile(
-    r"[0-9a-f]{12,64}|~?[0-9.]+ ?%|[0-9.]+/[0-9.]+ms|[0-9.]+ ?m?s\b|[0-9:]{8}|[0-9]+\.[0-9]+\.[0-9]+"
+    r"[0-9a-f]{12,64}|~?[0-9.]+ ?%|[0-9.]+/[0-9.]+(?:ms|W)|[0-9.]+ ?m?s\b|[0-9:]{8}|[0-9]+\.[0-9]+\.[0-9]+"
     r"|(?<=agent: )[^)]+|[0-9]+(?= kernels a second| python3| requests)"
 )
 
