@@ -78,6 +78,14 @@ struct sim_overhead {
     uint32_t is_counted, spare;
 };
 
+/* For how long a GPU's engines computed in all: what NVML's counter of energy is made of. */
+struct sim_busy {
+    uint8_t uuid[16];
+    uint64_t now_ns, busy_ns; /* answer: the simulated clock, and of it */
+    uint32_t status;
+    uint32_t spare;
+};
+
 #define SIM_SUBMIT _IOWR ('S', 0xe0, struct sim_submit)
 #define SIM_PROGRESS _IOWR ('S', 0xe1, struct sim_progress)
 #define SIM_CLOCK _IOWR ('S', 0xe2, struct sim_clock)
@@ -85,7 +93,8 @@ struct sim_overhead {
 #define SIM_TOTALS _IOWR ('S', 0xe4, struct sim_totals)
 #define SIM_FAULT _IOWR ('S', 0xe5, struct sim_fault)
 #define SIM_PARAMETERS _IOWR ('S', 0xe6, struct sim_parameters)
-#define SIM_OVERHEAD _IOWR ('S', 0xe8, struct sim_overhead)
 #define SIM_QUESTIONS _IOWR ('S', 0xe7, struct sim_questions)
+#define SIM_OVERHEAD _IOWR ('S', 0xe8, struct sim_overhead)
+#define SIM_BUSY _IOWR ('S', 0xe9, struct sim_busy)
 
 #endif

@@ -176,6 +176,19 @@ static void parameters (struct request *request, struct sim_parameters *paramete
     memcpy (parameters->tail, object->params_tail, sizeof (parameters->tail));
 }
 
+static void busy (struct manager *manager, struct sim_busy *busy)
+{
+    int gpu = gpu_by_uuid (manager, busy->uuid);
+
+    busy->status = gpu >= 0 ? STATUS_OK : STATUS_GPU_UUID_NOT_FOUND;
+    clock_run (manager);
+    busy->now_ns = clock_now (manager);
+    busy->busy_ns = 0;
+    for (const struct engine *engine = manager->engines; engine != NULL; engine = engine->next)
+        if ((int) engine->gpu == gpu)
+            busy->busy_ns += engine->busy;
+}
+
 void totals_fill (struct manager *manager, struct sim_totals *totals)
 {
     memset (totals, 0, sizeof (*totals));
@@ -212,6 +225,7 @@ bool simulator_call (struct request *request)
         struct sim_parameters parameters;
         struct sim_questions questions;
         struct sim_overhead overhead;
+        struct sim_busy busy;
     } head = { .totals = { 0 } };
     static const struct {
         uint32_t escape;
@@ -219,9 +233,9 @@ bool simulator_call (struct request *request)
     } calls[] = { { 0xe0, sizeof (head.submit) },   { 0xe1, sizeof (head.progress) }, { 0xe2, sizeof (head.clock) },
                   { 0xe3, sizeof (head.resident) }, { 0xe4, sizeof (head.totals) },   { 0xe5, sizeof (head.fault) },
                   { 0xe6, sizeof (head.parameters) }, { 0xe7, sizeof (head.questions) },
-                  { 0xe8, sizeof (head.overhead) } };
+                  { 0xe8, sizeof (head.overhead) },   { 0xe9, sizeof (head.busy) } };
 
-    if (request->escape < 0xe0 || request->escape > 0xe8)
+    if (request->escape < 0xe0 || request->escape > 0xe9)
         return false;
     if (request->head_size != calls[request->escape - 0xe0].size) {
         request->error = -EINVAL;
@@ -246,6 +260,8 @@ bool simulator_call (struct request *request)
         head.questions = request->manager->questions;
     } else if (request->escape == 0xe8) {
         request->manager->counts_overhead = head.overhead.is_counted != 0;
+    } else if (request->escape == 0xe9) {
+        busy (request->manager, &head.busy);
     } else {
         fault (request, &head.fault);
     }

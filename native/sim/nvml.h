@@ -184,6 +184,7 @@ NVML_DEVICE_FUNCTION (nvmlDeviceGetMemoryInfo_v2, nvmlMemory_v2_t *memory);
 NVML_DEVICE_FUNCTION (nvmlDeviceGetUtilizationRates, nvmlUtilization_t *utilization);
 NVML_DEVICE_FUNCTION (nvmlDeviceGetPowerUsage, unsigned int *milliwatts);
 NVML_DEVICE_FUNCTION (nvmlDeviceGetEnforcedPowerLimit, unsigned int *milliwatts);
+NVML_DEVICE_FUNCTION (nvmlDeviceGetTotalEnergyConsumption, unsigned long long *energy);
 NVML_DEVICE_FUNCTION (nvmlDeviceGetComputeRunningProcesses, unsigned int *count, nvmlProcessInfo_v1_t *infos);
 NVML_DEVICE_FUNCTION (nvmlDeviceGetComputeRunningProcesses_v2, unsigned int *count, nvmlProcessInfo_t *infos);
 NVML_DEVICE_FUNCTION (nvmlDeviceGetComputeRunningProcesses_v3, unsigned int *count, nvmlProcessInfo_t *infos);

@@ -2,6 +2,7 @@
  * process, on the calling thread. */
 #include "nvml_live.h"
 
+#include "device.h"
 #include "libcuda_rm.h"
 #include "versions.h"
 
@@ -82,6 +83,20 @@ bool nvml_live_memory (const struct machine_gpu *gpu, struct nvml_live *live)
     live->total = (uint64_t) info.entries[1].kibibytes << 10;
     live->heap = (uint64_t) info.entries[2].kibibytes << 10;
     return status == RM_STATUS_OK;
+}
+
+bool nvml_live_busy (const struct machine_gpu *gpu, uint64_t *now, uint64_t *busy)
+{
+    struct sim_busy told = { .status = RM_STATUS_SYSTEM };
+    struct session session;
+
+    if (!enter (gpu, &session))
+        return false;
+    bool is_told = rm_parse_uuid (gpu->uuid, told.uuid) && ioctl (session.client.control, SIM_BUSY, &told) == 0;
+    leave (&session);
+    *now = told.now_ns;
+    *busy = told.busy_ns;
+    return is_told && told.status == RM_STATUS_OK;
 }
 
 bool nvml_live_processes (const struct machine_gpu *gpu, struct nvml_live_process *processes, unsigned int *count)

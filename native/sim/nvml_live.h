@@ -17,6 +17,8 @@ struct nvml_live_process {
 
 /* false: no manager serves the nodes, or it does not have the GPU. */
 bool nvml_live_memory (const struct machine_gpu *gpu, struct nvml_live *live);
+/* Nanoseconds: the simulated clock, and for how long of it the GPU computed. */
+bool nvml_live_busy (const struct machine_gpu *gpu, uint64_t *now, uint64_t *busy);
 /* Processes with compute channels on the GPU; at most NVML_LIVE_PROCESSES. */
 bool nvml_live_processes (const struct machine_gpu *gpu, struct nvml_live_process *processes, unsigned int *count);
 /* Part of the last second's time in which the compute engine had work, in percent. */

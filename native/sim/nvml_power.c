@@ -1,4 +1,4 @@
-/* How busy a GPU is, and its power: as much more than at rest as it is busy. Runs in the program's process, on the calling thread. */
+/* How busy a GPU is, its power and energy: as much more than at rest as it is busy. Runs in the program's process, on the calling thread. */
 #include "nvml_live.h"
 
 #include <stddef.h>
@@ -48,5 +48,18 @@ nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit (nvmlDevice_t device, unsigned int 
     if (device->mig != NULL)
         return NVML_ERROR_NOT_SUPPORTED;
     *milliwatts = limit_of (device->gpu);
+    return NVML_SUCCESS;
+}
+
+/* Volta and newer; without a manager nothing computes. */
+nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption (nvmlDevice_t device, unsigned long long *energy)
+{
+    uint64_t now, busy;
+
+    ENTER_DEVICE (device, energy != NULL);
+    if (device->mig != NULL || device->gpu->arch_major < 7 || !nvml_live_busy (device->gpu, &now, &busy))
+        return NVML_ERROR_NOT_SUPPORTED;
+    uint64_t limit = limit_of (device->gpu), rest = limit / AT_REST;
+    *energy = rest * (now / 1000000) / 1000 + (limit - rest) * (busy / 1000000) / 1000; /* milliwatts by milliseconds */
     return NVML_SUCCESS;
 }

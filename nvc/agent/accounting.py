@@ -1,8 +1,9 @@
-"""The agent's part that writes down what tenants used: computed time and memory of each GPU, for ``share usage``.
+"""The agent's part that writes down what tenants used of each GPU: computed time, energy, memory; for ``share usage``.
 
 USAGE beside the agent's directory has a line of JSON for each tenant, GPU and interval: of INTERVAL seconds, up to the
 tenant's or the agent's end, or up to the moment when somebody asks. An agent that is killed loses the interval that has
-begun. The file before the present one is kept as USAGE.1; each is ended at LIMIT bytes.
+begun. GPUs' counters of energy are read with each look and when a tenant ends: its last line waits for that reading.
+The file before the present one is kept as USAGE.1; each is ended at LIMIT bytes.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import errno
 import os
 import time
 
+from nvc.agent.energy import DividedEnergy
 from nvc.agent.part import Part
-from nvc.base.errors import AgentError, reason
+from nvc.base.errors import AgentError, NvcError, reason
 from nvc.base.record import Record
 from nvc.guard.protocol import DIRECTORY
 from rpc.codec import CodecError, dumps, loads
@@ -26,12 +28,16 @@ if TYPE_CHECKING:
 
     from nvc.agent.agent import Agent
     from nvc.agent.control import Handler
+    from nvc.agent.energy_counters import EnergyCounters
     from nvc.agent.peer import Peer
     from nvc.agent.tenant import Tenant
 
 USAGE, LIMIT = "usage.jsonl", 64 << 20
 #: Seconds between two looks at what tenants have, and of an interval.
 _LOOK_S, INTERVAL_S = 5.0, 600.0
+#: Between two readings of energy; until it is tried again where it cannot be read, or no GPU counts it; that the agent,
+#: or a client, waits for one; without a tenant until nothing is ready to read it any more.
+_READ_S, _RETRY_S, _WAIT_S, _UNUSED_S = 0.5, 60.0, 2.0, 10.0
 _LINE = 4096
 
 
@@ -39,7 +45,7 @@ class Used(Record):
     """What a tenant used of a GPU from ``begin`` to ``end`` (seconds since 1970).
 
     computed: seconds, by the driver's samples. byte_seconds: of memory that was charged. peak: bytes, as looked at
-    every few seconds. container, name: as in ``nvc.agent.status.StatusTenant``.
+    every few seconds. energy: joules; None: not known. container, name: as in ``nvc.agent.status.StatusTenant``.
     """
 
     begin: float
@@ -50,6 +56,7 @@ class Used(Record):
     computed: float
     byte_seconds: float
     peak: int
+    energy: float | None = None
 
 
 class _Running:
@@ -59,7 +66,9 @@ class _Running:
         self.begin = self.at = now
         self.memory = self.peak = memory
         self.computed_ns = self.computed_before = computed_ns
-        self.byte_seconds = 0.0
+        self.byte_seconds = self.energy_before = 0.0
+        #: Whether the driver's samples ever said what it computed.
+        self.is_measured = False
 
     def add(self, now: float, memory: int, computed_ns: int) -> None:
         """What it had since the last time, and has now."""
@@ -67,8 +76,8 @@ class _Running:
         self.at, self.memory, self.peak = now, memory, max(self.peak, memory)
         self.computed_ns = computed_ns
 
-    def ended(self, tenant: Tenant, gpu: str) -> Used:
-        """The interval's line; another one begins."""
+    def ended(self, tenant: Tenant, gpu: str, energy: float | None) -> Used:
+        """The interval's line; another one begins. energy: joules in all; None: not known."""
         computed = max(0, self.computed_ns - self.computed_before) / 1e9
         found = Used(
             round(self.begin, 3),
@@ -79,7 +88,9 @@ class _Running:
             round(computed, 3),
             round(self.byte_seconds),
             self.peak,
+            None if energy is None else round(energy - self.energy_before, 3),
         )
+        self.energy_before = energy or 0.0
         self.begin, self.peak = self.at, self.memory
         self.computed_before, self.byte_seconds = self.computed_ns, 0.0
         return found
@@ -91,7 +102,19 @@ class Accounting(Part):
     _agent: Agent
     _problem = ""
 
-    def __init__(self) -> None:
+    def __init__(self, counters: EnergyCounters | None = None) -> None:
+        """counters: None: energy is not read."""
+        self._counters = counters
+        self._divided: dict[str, DividedEnergy] = {}
+        #: When the counters were read, or tried, last; when there was a tenant; whether one ended since; the reading
+        #: under way.
+        self._read_at = self._used_at = float("-inf")
+        self._retry_at = 0.0
+        self._is_due = False
+        self._reading: asyncio.Task[None] | None = None
+        self._energy_problem = ""
+        #: Tenants that are over, whose last lines wait for a reading.
+        self._over: list[Tenant] = []
         self._running: dict[tuple[int, str], _Running] = {}
         self._stamps: dict[int, tuple[int, int, int]] = {}
         self._looked = self._written = float("-inf")
@@ -111,6 +134,7 @@ class Accounting(Part):
 
     async def _usage(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
         """Write down what was used up to now. Raises AgentError."""
+        await self._settle()
         self._waiting += self._lines(list(self._agent.tenants))
         await self._write()
         if self._problem:
@@ -121,13 +145,25 @@ class Accounting(Part):
         self._add(tenant)
 
     def gone(self, tenant: Tenant) -> None:
-        self._waiting += self._lines([tenant], is_over=True)
+        self._add(tenant, is_over=True)
         self._stamps.pop(tenant.number, None)
-        for gpu in tenant.limits.gpus:
-            self._running.pop((tenant.number, gpu.uuid), None)
+        self._over.append(tenant)
+        self._is_due = True
+        if self._counters is None or time.monotonic() < self._retry_at:
+            self._end_over()
+
+    def energy(self, tenant: Tenant, uuid: str) -> float | None:
+        divided, running = self._divided.get(uuid), self._running.get((tenant.number, uuid))
+        is_known = divided is not None and divided.is_known and running is not None and running.is_measured
+        return divided.energy(tenant.number) if divided is not None and is_known else None
+
+    def gpu_energy(self, uuid: str) -> float | None:
+        divided = self._divided.get(uuid)
+        return divided.total if divided is not None and divided.is_known else None
 
     def look(self) -> None:
         now = time.monotonic()
+        self._look_at_energy(now)
         if now - self._looked < _LOOK_S:
             return
         self._looked = now
@@ -140,19 +176,81 @@ class Accounting(Part):
             self._writing = asyncio.ensure_future(self._write())
 
     async def stop(self) -> None:
+        await self._settle()
+        self._end_over()
         self._waiting += self._lines(list(self._agent.tenants))
         await self._write()
+        if self._counters is not None:
+            await self._counters.end()
 
     def _lines(self, tenants: list[Tenant], *, is_over: bool = False) -> list[Used]:
-        """is_over: the supervisors know the tenant no more."""
+        """is_over: what they had was added at their end."""
         found = []
         for tenant in tenants:
-            self._add(tenant, is_over=is_over)
+            if not is_over:
+                self._add(tenant)
             for gpu in tenant.limits.gpus:
                 running = self._running.get((tenant.number, gpu.uuid))
                 if running is not None and running.at > running.begin:
-                    found.append(running.ended(tenant, gpu.uuid))
+                    found.append(running.ended(tenant, gpu.uuid, self.energy(tenant, gpu.uuid)))
         return found
+
+    def _end_over(self) -> None:
+        """Of tenants that are over: their last lines."""
+        over, self._over = self._over, []
+        self._waiting += self._lines(over, is_over=True)
+        for tenant in over:
+            for gpu in tenant.limits.gpus:
+                self._running.pop((tenant.number, gpu.uuid), None)
+                if gpu.uuid in self._divided:
+                    self._divided[gpu.uuid].forget(tenant.number)
+
+    def _look_at_energy(self, now: float) -> None:
+        if self._running:
+            self._used_at = now
+        if self._counters is None or (self._reading is not None and not self._reading.done()):
+            return
+        if not self._running and self._read_at > float("-inf") and now - self._used_at > _UNUSED_S:
+            self._read_at = float("-inf")
+            for divided in self._divided.values():
+                divided.rest()
+            self._reading = asyncio.ensure_future(self._counters.end())
+            return
+        is_time = now >= self._retry_at and now - self._read_at > (_READ_S if self._is_due else _LOOK_S)
+        if self._running and is_time:
+            self._read_at, self._is_due = now, False
+            self._reading = asyncio.ensure_future(self._read(self._counters))
+
+    async def _read(self, counters: EnergyCounters) -> None:
+        """Raises nothing; where it fails, intervals go on until the next reading."""
+        try:
+            found = await counters.read()
+            self._retry_at, self._energy_problem = 0.0, ""
+            if not found:
+                self._retry_at = time.monotonic() + _RETRY_S
+                await counters.end()
+        except NvcError as error:
+            found, self._retry_at = {}, time.monotonic() + _RETRY_S
+            if str(error) != self._energy_problem:
+                self._energy_problem = str(error)
+                self._agent.journal.write("warning", message=str(error), hint=error.hint)
+        for tenant in self._agent.tenants:
+            self._add(tenant)
+        computed: dict[str, dict[int, int]] = {uuid: {} for uuid in found}
+        for (number, uuid), running in self._running.items():
+            if uuid in computed:
+                computed[uuid][number] = running.computed_ns
+        for uuid, counter in found.items():
+            self._divided.setdefault(uuid, DividedEnergy()).update(time.monotonic(), counter, computed[uuid])
+        self._end_over()
+
+    async def _settle(self) -> None:
+        """Read now, if there is something to read; no longer than _WAIT_S."""
+        if self._counters is not None and self._running and time.monotonic() >= self._retry_at:
+            if self._reading is None or self._reading.done():
+                self._read_at, self._is_due = time.monotonic(), False
+                self._reading = asyncio.ensure_future(self._read(self._counters))
+            await asyncio.wait([self._reading], timeout=_WAIT_S)
 
     def _add(self, tenant: Tenant, *, is_over: bool = False) -> None:
         now = time.time()
@@ -164,12 +262,13 @@ class Accounting(Part):
                 memory = [gpu.memory for gpu in self._agent.supervisors.status(tenant.number).gpus]
         for index, gpu in enumerate(tenant.limits.gpus):
             running = self._running.get((tenant.number, gpu.uuid))
-            computed = self._agent.computed(tenant, gpu.uuid)[1]
+            part, computed = self._agent.computed(tenant, gpu.uuid)
             if running is None:
                 held = memory[index] if index < len(memory) else 0
-                self._running[tenant.number, gpu.uuid] = _Running(now, held, computed)
+                running = self._running[tenant.number, gpu.uuid] = _Running(now, held, computed)
             else:
                 running.add(now, memory[index] if index < len(memory) else running.memory, computed)
+            running.is_measured |= part is not None or computed > 0
 
     async def _write(self) -> None:
         """What waits, in a thread: a disk may be slow. Raises nothing; what cannot be written is lost, and said."""
@@ -227,4 +326,5 @@ def read(directory: str, since: float, until: float) -> Iterator[Used]:
                         end=end,
                         computed=used.computed * part,
                         byte_seconds=used.byte_seconds * part,
+                        energy=used.energy * part if used.energy is not None else None,
                     )

@@ -302,6 +302,14 @@ class Agent:
         found = [part.computed(tenant, uuid) for part in self.parts]
         return next((one for one in found if one[0] is not None), (None, max((one[1] for one in found), default=0)))
 
+    def energy(self, tenant: Tenant, uuid: str) -> float | None:
+        """Joules of a GPU for what the tenant computed; None: not known."""
+        return next((found for part in self.parts if (found := part.energy(tenant, uuid)) is not None), None)
+
+    def gpu_energy(self, uuid: str) -> float | None:
+        """Joules of a GPU while it had tenants; None: not known."""
+        return next((found for part in self.parts if (found := part.gpu_energy(uuid)) is not None), None)
+
     def xids(self, number: int, uuid: str) -> dict[int, int]:
         """Xid -> how often, of a tenant on a GPU; number 0: of no tenant."""
         return {xid: count for part in self.parts for xid, count in part.xids(number, uuid).items()}

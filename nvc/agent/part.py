@@ -82,6 +82,14 @@ class Part:
         """(part of the GPU's time that samples say, None: not known; nanoseconds in all)."""
         return None, 0
 
+    def energy(self, tenant: Tenant, uuid: str) -> float | None:
+        """Joules of a GPU for what the tenant computed, in all; None: not known here."""
+        return None
+
+    def gpu_energy(self, uuid: str) -> float | None:
+        """Joules of a GPU in all; None: not known here."""
+        return None
+
     def xids(self, number: int, uuid: str) -> Mapping[int, int]:
         """Xid -> how often the driver told of it, of a tenant's processes on a GPU; number 0: of no tenant's."""
         return {}

@@ -84,6 +84,7 @@ def _node(agent: Agent) -> AgentStatus:
             policies.get(gpu.uuid, agent.settings.policy),
             *_balance(agent, findings.get(gpu.uuid)),
             _named(agent.xids(0, gpu.uuid)),
+            agent.gpu_energy(gpu.uuid),
         )
         for gpu in agent.inventory
     )
@@ -134,10 +135,11 @@ def _row(agent: Agent, tenant: Tenant) -> Row:
     reported = [agent.reported(tenant, gpu.uuid) for gpu in limits.gpus]
     computed = [agent.computed(tenant, gpu.uuid) for gpu in limits.gpus]
     xids = [_named(agent.xids(number, gpu.uuid)) for gpu in limits.gpus]
-    inputs = stamp, record, limits, shares, reported, computed, xids
+    energy = [agent.energy(tenant, gpu.uuid) for gpu in limits.gpus]
+    inputs = stamp, record, limits, shares, reported, computed, xids, energy
     if tenant.row is None or tenant.row.of != inputs:
         published = *agent.supervisors.published(number), agent.supervisors.build(number)
-        found = of(record, limits, *published, shares, reported, computed, xids)
+        found = of(record, limits, *published, shares, reported, computed, xids, energy)
         # The time that it is frozen for goes on.
         tenant.row = Row(found, () if any(gpu.frozen for gpu in found.gpus) else inputs)
     return tenant.row
@@ -153,10 +155,11 @@ def of(
     reported: Sequence[int] = (),
     computed: Sequence[tuple[float | None, int]] = (),
     xids: Sequence[dict[str, int]] = (),
+    energy: Sequence[float | None] = (),
 ) -> StatusTenant:
     """A tenant by what its supervisor publishes. pids: with bytes a GPU.
 
-    shares, reported (bytes, by the prober), computed (``Agent.computed``), xids: a GPU each, or none.
+    shares, reported (bytes, by the prober), computed (``Agent.computed``), xids, energy: a GPU each, or none.
     """
     gpus = []
     for index, (limit, used) in enumerate(zip(limits.gpus, found.gpus, strict=False)):
@@ -186,6 +189,7 @@ def of(
                 share.bound_us if share else 0,
                 share.service if share else "",
                 xids[index] if xids else {},
+                energy[index] if energy else None,
             )
         )
     return StatusTenant(

@@ -20,6 +20,7 @@ class StatusGpu(Record):
     unaccounted: bytes in use that no tenant is charged for and that are reported for no process of none.
     is_unbalanced: that is more than may be, for more than a second. unaccounted_by: the container that has it; "": not
     known. xids: number of an Xid event -> how often, since the agent's start, of processes of no tenant.
+    energy: joules, by its counter while it had tenants since the agent's start; None: not known.
     """
 
     uuid: str
@@ -30,6 +31,7 @@ class StatusGpu(Record):
     is_unbalanced: bool = False
     unaccounted_by: str = ""
     xids: dict[str, int] = {}
+    energy: float | None = None
 
 
 class TenantGpu(Record):
@@ -43,7 +45,8 @@ class TenantGpu(Record):
     driver's samples of the last seconds; otherwise an estimate by the schedule. computed_ns: by such samples, since
     the agent's start. Of a service: latency_us, what it may wait; bound_us, what it waits at most now, 0 without
     groups; service, how it is served ("": not at all; nvc.guard.service.STATES). xids: number of an Xid event -> how
-    often, since the agent's start.
+    often, since the agent's start. energy: joules of the GPU for what it computed, since the agent's start; None: not
+    known.
     """
 
     uuid: str
@@ -67,6 +70,7 @@ class TenantGpu(Record):
     bound_us: int = 0
     service: str = ""
     xids: dict[str, int] = {}
+    energy: float | None = None
 
 
 class TenantProcess(Record):

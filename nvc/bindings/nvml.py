@@ -179,6 +179,11 @@ def nvmlDeviceGetEnforcedPowerLimit(handle: ctypes.c_void_p) -> int:
     return _number("nvmlDeviceGetEnforcedPowerLimit", handle)
 
 
+def nvmlDeviceGetTotalEnergyConsumption(handle: ctypes.c_void_p) -> int:
+    """Millijoules since the driver was loaded; since Volta."""
+    return _number("nvmlDeviceGetTotalEnergyConsumption", handle, kind=ctypes.c_ulonglong)
+
+
 def nvmlDeviceGetMaxMigDeviceCount(handle: ctypes.c_void_p) -> int:
     return _number("nvmlDeviceGetMaxMigDeviceCount", handle)
 

@@ -11,6 +11,7 @@ import click
 from nvc.agent import pageable
 from nvc.agent.accounting import Accounting
 from nvc.agent.agent import Agent, AgentOptions
+from nvc.agent.energy_counters import EnergyCounters
 from nvc.agent.journal import Journal
 from nvc.agent.notify import Systemd
 from nvc.agent.parts import Metrics, Prefork, Scheduling
@@ -59,7 +60,9 @@ def agent(settings: Settings | None, directory: str, store: str, config: str) ->
     inventory = _inventory(general, journal)
     pageable.tell(lambda: ask(host(general.sim) if general.sim else Host()), journal)
     # Accounting is told first of a tenant's end: the others still know what it used.
-    parts = (Accounting(), Scheduling(), Probing(), Suspending(), Xids(), Metrics(), Prefork())
+    machine = host(general.sim) if general.sim else Host(root=general.root, ldcache=general.ldcache)
+    counters = EnergyCounters(machine, general.uid, general.gid)
+    parts = (Accounting(counters), Scheduling(), Probing(), Suspending(), Xids(), Metrics(), Prefork())
     made = Agent(options, journal, inventory, parts)
     asyncio.run(made.run(Systemd(os.environ)))
 

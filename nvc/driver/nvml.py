@@ -131,6 +131,21 @@ class Nvml:
         except self._binding.NVMLError:
             return -1
 
+    def energy(self) -> dict[str, int]:
+        """UUID -> millijoules since the driver was loaded, of the GPUs that count them."""
+        found: dict[str, int] = self._ask("", self._energy)
+        return found
+
+    def _energy(self) -> dict[str, int]:
+        nvml, found = self._binding, {}
+        for index in range(nvml.nvmlDeviceGetCount()):
+            try:
+                handle = nvml.nvmlDeviceGetHandleByIndex(index)
+                found[nvml.nvmlDeviceGetUUID(handle)] = nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+            except nvml.NVMLError:
+                continue  # before Volta; or lost
+        return found
+
     def _ask(self, what: str, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return function(*arguments)

@@ -37,41 +37,14 @@ class _Handlers:
         self._log = log
         self._parent = os.getpid()
         self._nvml: Nvml | Tegra
-        self._platform = platform(host)
 
     def prepare(self) -> None:
         """Drop all rights, then load NVML. Raises InitializationError."""
-        from nvc.bindings import library
         from nvc.linux import rights
 
         rights.parent_death_signal(self._parent)
         rights.set_name("nvc:[driver]")
-        # All imports are done before: after chroot the interpreter's files are out of reach.
-        from nvc.bindings import nvml as binding
-        from nvc.driver import confine, nvml, search
-
-        begin = self._way_to_begin()
-        # Below the new root, or below the driver root where the root stays.
-        above = self._host.root.rstrip("/") if self._host.dev_root else ""
-        others = [f"{above}{place}/{nvml.LIBRARY}" for place in search.directories(self._host)]
-        confine.confine(self._host, uid=self._uid, gid=self._gid, parent=self._parent, log=self._log)
-        self._nvml = begin() if begin is not None else nvml.initialize(binding, library.load, others=others)
-
-    def _way_to_begin(self) -> Callable[[], Nvml | Tegra] | None:
-        """The platform's replacement for NVML's initialisation, after its imports and reads; None on most machines."""
-        if self._platform == TEGRA:
-            from nvc.bindings.library import cuda_version
-            from nvc.driver.tegra import Tegra, look
-
-            facts = look(self._host)
-            return lambda: Tegra(facts, cuda_version, self._log)
-        if self._platform == WSL:
-            from nvc.bindings import dxcore, library
-            from nvc.bindings import nvml as binding
-            from nvc.driver import wsl
-
-            return lambda: wsl.initialize(binding, library.load, dxcore.adapters, self._log)
-        return None
+        self._nvml = confined(self._host, self._uid, self._gid, self._parent, self._log)
 
     def system(self, request: SystemRequest, fds: list[int]) -> NvmlSystem:
         return self._nvml.system()
@@ -81,6 +54,43 @@ class _Handlers:
 
     def load(self, request: LoadRequest, fds: list[int]) -> NvmlLoads:
         return self._nvml.load()
+
+
+def confined(host: Host, uid: int | None, gid: int | None, parent: int, log: Log) -> Nvml | Tegra:
+    """Drop all rights of this process, then load NVML. Raises InitializationError.
+
+    Arguments as those of ``confine.confine``.
+    """
+    from nvc.bindings import library
+
+    # All imports are done before: after chroot the interpreter's files are out of reach.
+    from nvc.bindings import nvml as binding
+    from nvc.driver import confine, nvml, search
+
+    begin = _way_to_begin(host, log)
+    # Below the new root, or below the driver root where the root stays.
+    above = host.root.rstrip("/") if host.dev_root else ""
+    others = [f"{above}{place}/{nvml.LIBRARY}" for place in search.directories(host)]
+    confine.confine(host, uid=uid, gid=gid, parent=parent, log=log)
+    return begin() if begin is not None else nvml.initialize(binding, library.load, others=others)
+
+
+def _way_to_begin(host: Host, log: Log) -> Callable[[], Nvml | Tegra] | None:
+    """The platform's replacement for NVML's initialisation, after its imports and reads; None on most machines."""
+    found = platform(host)
+    if found == TEGRA:
+        from nvc.bindings.library import cuda_version
+        from nvc.driver.tegra import Tegra, look
+
+        facts = look(host)
+        return lambda: Tegra(facts, cuda_version, log)
+    if found == WSL:
+        from nvc.bindings import dxcore, library
+        from nvc.bindings import nvml as binding
+        from nvc.driver import wsl
+
+        return lambda: wsl.initialize(binding, library.load, dxcore.adapters, log)
+    return None
 
 
 class DriverClient:

@@ -17,6 +17,7 @@ from nvc.agent.metrics.samples import (
     denial_counts,
     each_gpu,
     each_tenant,
+    energies,
     gpu_xids,
     infos,
     kinds,
@@ -91,6 +92,14 @@ NODE = (
         ("gpu", "xid"),
         "Xid events of a GPU that are of no tenant's process, since the agent's start.",
         gpu_xids,
+    ),
+    Row(
+        "nvc_gpu_energy_joules_total",
+        "counter",
+        "joules",
+        ("gpu",),
+        "Energy of a GPU by its counter while it had tenants, since the agent's start; of GPUs that count it only.",
+        lambda status: [((gpu.uuid,), gpu.energy) for gpu in status.gpus if gpu.energy is not None],
     ),
     Row(
         "nvc_gpu_unbalanced",
@@ -214,6 +223,14 @@ TENANT = (
         _GPU,
         "Time in which a tenant computed, by the driver's samples since the agent's start.",
         each_gpu(lambda gpu: gpu.computed_ns * _NANOSECOND),
+    ),
+    Row(
+        "nvc_share_energy_joules_total",
+        "counter",
+        "joules",
+        _GPU,
+        "Energy of a GPU by the part of the time in which a tenant computed, since the agent's start.",
+        energies,
     ),
     Row(
         "nvc_share_latency_seconds",

@@ -113,6 +113,13 @@ def latency_bounds(status: AgentStatus) -> Iterator[Sample]:
                 yield (tenant.container, gpu.uuid), gpu.bound_us * 1e-6
 
 
+def energies(status: AgentStatus) -> Iterator[Sample]:
+    for tenant in status.tenants:
+        for gpu in tenant.gpus:
+            if gpu.energy is not None:
+                yield (tenant.container, gpu.uuid), gpu.energy
+
+
 def gpu_xids(status: AgentStatus) -> Iterator[Sample]:
     for gpu in status.gpus:
         for number, count in gpu.xids.items():

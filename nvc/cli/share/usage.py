@@ -15,8 +15,8 @@ from nvc.cli.share.events import begin
 from nvc.guard.protocol import CONTROL, Client, NoAgent
 from nvc.share import store
 
-_HEADINGS = ("CONTAINER", "NAME", "GPU", "SECONDS", "COMPUTED", "MEAN", "PEAK")
-_SHORT = 12
+_HEADINGS = ("CONTAINER", "NAME", "GPU", "SECONDS", "COMPUTED", "ENERGY", "MEAN", "PEAK")
+_SHORT, _WATT_HOUR = 12, 3600
 
 
 class _Sum:
@@ -25,12 +25,16 @@ class _Sum:
     def __init__(self) -> None:
         self.seconds = self.computed = self.byte_seconds = 0.0
         self.peak = 0
+        #: Joules; None: of no interval known.
+        self.energy: float | None = None
 
     def add(self, used: accounting.Used) -> None:
         self.seconds += used.end - used.begin
         self.computed += used.computed
         self.byte_seconds += used.byte_seconds
         self.peak = max(self.peak, used.peak)
+        if used.energy is not None:
+            self.energy = (self.energy or 0.0) + used.energy
 
     @property
     def mean(self) -> int:
@@ -47,7 +51,8 @@ def usage(since: str, container: str, as_json: bool, socket: str) -> None:
     """Print what guarded containers used of GPUs, those that have ended too.
 
     COMPUTED are seconds of a GPU in which the container computed, by the driver's samples; SECONDS how long it had the
-    share; MEAN and PEAK its memory, looked at every five seconds.
+    share; ENERGY what the GPU's counter grew by, times the part of the time in which the container computed ("-": not
+    known); MEAN and PEAK its memory, looked at every five seconds.
 
     \b
         nvc-py share usage --since=1d
@@ -85,6 +90,7 @@ def _as_data(container: str, name: str, gpu: str, found: _Sum) -> dict[str, obje
         "gpu": gpu,
         "seconds": round(found.seconds, 3),
         "computed_seconds": round(found.computed, 3),
+        "energy_joules": None if found.energy is None else round(found.energy, 3),
         "mean_bytes": found.mean,
         "peak_bytes": found.peak,
     }
@@ -93,7 +99,9 @@ def _as_data(container: str, name: str, gpu: str, found: _Sum) -> dict[str, obje
 def _table(sums: dict[tuple[str, str, str], _Sum]) -> str:
     cells = [_HEADINGS]
     for (container, name, gpu), found in sums.items():
-        numbers = f"{found.seconds:.0f}", f"{found.computed:.1f}", text.size(found.mean), text.size(found.peak)
+        energy = "-" if found.energy is None else f"{found.energy / _WATT_HOUR:.1f} Wh"
+        memory = text.size(found.mean), text.size(found.peak)
+        numbers = f"{found.seconds:.0f}", f"{found.computed:.1f}", energy, *memory
         cells.append((container[:_SHORT], name or "-", gpu[:_SHORT], *numbers))
     widths = [max(len(line[column]) for line in cells) for column in range(len(_HEADINGS))]
     return "\n".join(

@@ -14,16 +14,35 @@ from click.testing import CliRunner
 from nvc.agent import accounting
 from nvc.agent.accounting import Accounting, Used
 from nvc.agent.journal import Journal
+from nvc.base.errors import AgentError
 from nvc.cli.share import usage
 
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
 GIB = 1 << 30
 
 
+class Counters:
+    """GPUs' counters as a test sets them: UUID -> millijoules; None: they cannot be read."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, int] | None = {}
+        self.reads = self.ends = 0
+
+    async def read(self) -> dict[str, int]:
+        self.reads += 1
+        if self.found is None:
+            raise AgentError("not read")
+        return dict(self.found)
+
+    async def end(self) -> None:
+        self.ends += 1
+
+
 class Node:
     """An agent of one tenant, whose clock is set by hand."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.counters = Counters()
         self.now, self.memory, self.computed_ns, self.stamp = 1000.0, 0, 0, 0
         record = SimpleNamespace(engine_name="ns/pod/c")
         gpus = (SimpleNamespace(uuid=UUID),)
@@ -39,7 +58,12 @@ class Node:
             computed=lambda *_: (None, self.computed_ns),
         )
         monkeypatch.setattr(accounting, "time", SimpleNamespace(time=lambda: self.now, monotonic=lambda: self.now))
-        self.part = Accounting()
+        self.part = self.other()
+
+    def other(self) -> Accounting:
+        """The part of another agent."""
+        counters: Any = self.counters
+        return Accounting(counters)
 
     def status(self, number: int) -> Any:
         return SimpleNamespace(gpus=[SimpleNamespace(memory=self.memory)])
@@ -75,11 +99,12 @@ def test_memory_is_integrated_and_computed_time_is_of_the_interval(node: Node, t
 
 
 def test_an_interval_that_is_cut_counts_by_its_part(tmp_path: Path) -> None:
-    accounting.append(str(tmp_path), [Used(100, 200, "c1", "", UUID, 50.0, 1000.0, 7)])
+    accounting.append(str(tmp_path), [Used(100, 200, "c1", "", UUID, 50.0, 1000.0, 7, 80.0)])
     with (tmp_path / accounting.USAGE).open("ab") as file:
         file.write(b"{damaged\n")
     (found,) = accounting.read(str(tmp_path), 150, 175)
     assert (found.computed, found.byte_seconds) == (12.5, 250.0)
+    assert found.energy == 20.0
     assert not list(accounting.read(str(tmp_path), 200, 300))
 
 
@@ -107,7 +132,8 @@ def test_a_disk_that_is_full_is_said_once(node: Node, monkeypatch: pytest.Monkey
 
 
 def test_the_command_sums_by_container(tmp_path: Path) -> None:
-    lines = [Used(100, 200, "c1", "n", UUID, 50.0, 100.0 * GIB, 2 * GIB), Used(200, 300, "c1", "n", UUID, 25.0, 0.0, 0)]
+    lines = [Used(100, 200, "c1", "n", UUID, 50.0, 100.0 * GIB, 2 * GIB, 7200.5)]
+    lines += [Used(200, 300, "c1", "n", UUID, 25.0, 0.0, 0)]
     accounting.append(str(tmp_path), [*lines, Used(100, 200, "d", "", UUID, 1.0, 0.0, 0)])
     words = ["--since=@0", "--container=c", f"--agent={tmp_path}/control"]
     done = CliRunner().invoke(usage.usage, [*words, "--json"])
@@ -119,12 +145,15 @@ def test_the_command_sums_by_container(tmp_path: Path) -> None:
         "gpu": UUID,
         "seconds": 200.0,
         "computed_seconds": 75.0,
+        "energy_joules": 7200.5,
         "mean_bytes": GIB // 2,
         "peak_bytes": 2 * GIB,
     }
     table = CliRunner().invoke(usage.usage, words).output
     assert "c1" in table
-    assert "75.0" in table
+    assert "75.0      2.0 Wh" in table
+    unknown = CliRunner().invoke(usage.usage, ["--since=@0", "--container=d", f"--agent={tmp_path}/control"])
+    assert unknown.output.splitlines()[1].split()[3:6] == ["100", "1.0", "-"]
 
 
 @pytest.mark.parametrize(
@@ -141,3 +170,110 @@ def test_nothing_to_sum_is_said(tmp_path: Path) -> None:
     done = CliRunner().invoke(usage.usage, [f"--agent={tmp_path}/control"])
     assert done.exit_code == 0
     assert f"{tmp_path}/{accounting.USAGE} has no guarded container since then" in done.output
+
+
+async def goes_on(node: Node, part: Accounting, seconds: float, *, computed: float, watts: int) -> None:
+    """A reading follows."""
+    node.now, node.computed_ns = node.now + seconds, node.computed_ns + int(computed * 1e9)
+    if node.counters.found:
+        node.counters.found[UUID] += int(1000 * seconds * watts)
+    part.look()
+    await asyncio.sleep(0.01)
+
+
+def test_the_last_line_of_a_container_has_the_energy_up_to_its_end(node: Node, tmp_path: Path) -> None:
+    async def inside() -> None:
+        node.counters.found = {UUID: 7_000_000}
+        await node.part.start(node.agent)
+        await goes_on(node, node.part, 0, computed=0, watts=0)
+        await goes_on(node, node.part, 10, computed=5, watts=200)
+        assert node.part.energy(node.tenant, UUID) == 1000.0
+        node.now, node.computed_ns = node.now + 2, node.computed_ns + 10**9
+        node.part.gone(node.tenant)
+        node.agent.tenants = []
+        node.computed_ns = 0  # the driver's samples of it are forgotten
+        node.counters.found[UUID] += 2 * 300_000
+        await goes_on(node, node.part, 0, computed=0, watts=0)
+        assert node.part.gpu_energy(UUID) == 2000.0 + 600.0
+        await node.part.stop()
+
+    asyncio.run(inside())
+    (line,) = accounting.read(str(tmp_path), 0, 1e12)
+    assert (line.end, line.computed) == (1012, 6.0)
+    assert line.energy == 1000.0 + 600.0 / 2
+
+
+def test_energy_of_two_agents_is_counted_once(node: Node, tmp_path: Path) -> None:
+    """Nobody reads the counter between them."""
+
+    async def inside() -> None:
+        node.counters.found = {UUID: 7_000_000}
+        await node.part.start(node.agent)
+        await goes_on(node, node.part, 0, computed=0, watts=0)
+        await goes_on(node, node.part, 10, computed=10, watts=100)
+        await node.part.stop()
+        node.now, node.computed_ns = node.now + 60, 0
+        node.counters.found[UUID] += 60 * 100_000
+        other = node.other()
+        await other.start(node.agent)
+        await goes_on(node, other, 0, computed=0, watts=0)
+        await goes_on(node, other, 10, computed=5, watts=100)
+        await other.stop()
+
+    asyncio.run(inside())
+    assert [line.energy for line in accounting.read(str(tmp_path), 0, 1e12)] == [1000.0, 500.0]
+
+
+@pytest.mark.parametrize("found", [{}, None], ids=["no GPU counts it", "it cannot be read"])
+def test_without_the_counter_energy_is_not_known(node: Node, tmp_path: Path, found: dict[str, int] | None) -> None:
+    async def inside() -> None:
+        node.counters.found = found
+        await node.part.start(node.agent)
+        for _ in range(5):
+            await goes_on(node, node.part, 6, computed=3, watts=100)
+        assert node.counters.reads == 1, "the next try is later"
+        assert node.part.energy(node.tenant, UUID) is None
+        node.part.gone(node.tenant)
+        node.agent.tenants = []
+        await node.part.stop()
+
+    asyncio.run(inside())
+    (line,) = accounting.read(str(tmp_path), 0, 1e12)
+    assert (line.computed, line.energy) == (15.0, None)
+    assert len(node.warnings) == (found is None)
+
+
+def test_without_containers_nothing_is_read(node: Node) -> None:
+    async def inside() -> None:
+        node.counters.found = {UUID: 0}
+        await node.part.start(node.agent)
+        await goes_on(node, node.part, 0, computed=0, watts=0)
+        node.part.gone(node.tenant)
+        node.agent.tenants = []
+        for _ in range(3):
+            await goes_on(node, node.part, 6, computed=0, watts=100)
+        reads, ends = node.counters.reads, node.counters.ends
+        for _ in range(3):
+            await goes_on(node, node.part, 600, computed=0, watts=100)
+        assert (node.counters.reads, node.counters.ends) == (reads, ends)
+        assert ends == 1
+
+    asyncio.run(inside())
+
+
+def test_a_reading_that_takes_long_keeps_nothing_waiting(node: Node, tmp_path: Path) -> None:
+    async def never() -> dict[str, int]:
+        await asyncio.sleep(3600)
+        return {}
+
+    async def inside() -> None:
+        node.counters.read = never  # type: ignore[method-assign]
+        await node.part.start(node.agent)
+        for _ in range(3):
+            await goes_on(node, node.part, 300, computed=100, watts=100)
+        await asyncio.sleep(0.1)
+        node.part._reading.cancel()  # type: ignore[union-attr]
+        await asyncio.sleep(0)
+
+    asyncio.run(inside())
+    assert [line.computed for line in accounting.read(str(tmp_path), 0, 1e12)] == [300.0]

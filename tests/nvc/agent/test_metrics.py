@@ -44,9 +44,9 @@ def on_gpu(name: str, container: str, gpu: str = UUIDS[0]) -> tuple[str, Labels]
 
 
 def test_every_metric_says_what_it_is() -> None:
-    gpu = share(latency_us=1000, bound_us=900, service="served", xids={"31": 2})
+    gpu = share(latency_us=1000, bound_us=900, service="served", xids={"31": 2}, energy=1.5)
     whole = status(tenant(name="default/trainer-0/main", gpus=(gpu,)))
-    page, _ = text(whole.replace(gpus=tuple(one.replace(xids={"79": 1}) for one in whole.gpus)), hami=True)
+    page, _ = text(whole.replace(gpus=tuple(one.replace(xids={"79": 1}, energy=2.5) for one in whole.gpus)), hami=True)
     families = {family.name: family for family in plain(page.decode())}
     for row in (*ROWS, *HAMI):
         family = families[row.name.removesuffix("_total")]
@@ -55,6 +55,10 @@ def test_every_metric_says_what_it_is() -> None:
         assert not row.unit or row.name.removesuffix("_total").endswith(f"_{row.unit}")
         assert {row.name} == {sample.name for sample in family.samples}
         assert [set(row.labels)] * len(family.samples) == [set(sample.labels) for sample in family.samples]
+
+
+def test_energy_that_is_not_known_has_no_series() -> None:
+    assert not [name for name, _ in samples(status(tenant())) if "energy" in name]
 
 
 def test_a_tenant_has_the_names_of_its_engine() -> None:
@@ -74,8 +78,8 @@ def test_our_names_follow_the_rules(row: Row) -> None:
     assert re.fullmatch(r"nvc_[a-z_]+", row.name)
     assert (row.kind == "counter") == row.name.endswith("_total")
     # A name that ends like a unit is one, and says so.
-    assert row.unit in ("", "bytes", "seconds", "ratio")
-    assert bool(row.unit) == bool(re.search(r"_(bytes|seconds|ratio)(_total)?$", row.name))
+    assert row.unit in ("", "bytes", "seconds", "ratio", "joules")
+    assert bool(row.unit) == bool(re.search(r"_(bytes|seconds|ratio|joules)(_total)?$", row.name))
     assert not {"pid", "le", "quantile", "job", "instance"} & set(row.labels)
 
 

@@ -196,3 +196,14 @@ def test_the_library_may_lie_elsewhere() -> None:
     initialize(Binding(), asked.append, "/usr/lib/wsl/drivers/nv/libnvidia-ml.so.1")
     initialize(Binding(), asked.append)
     assert ["/usr/lib/wsl/drivers/nv/libnvidia-ml.so.1", "libnvidia-ml.so.1"] == asked
+
+
+def test_energy_is_told_of_the_gpus_that_count_it() -> None:
+    def counter(handle: Any) -> int:
+        if handle == ("gpu", 0):
+            raise error("NVML_ERROR_NOT_SUPPORTED")
+        return 12_345
+
+    assert nvml(nvmlDeviceGetTotalEnergyConsumption=counter).energy() == {"gpu-uuid-1": 12_345}
+    with pytest.raises(DetectionError):
+        nvml(nvmlDeviceGetCount=error("NVML_ERROR_UNKNOWN")).energy()

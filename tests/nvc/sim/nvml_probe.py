@@ -88,6 +88,7 @@ def gpu(handle: Any) -> dict[str, Any]:
         "utilization": utilization if isinstance(utilization, str) else utilization.gpu,
         "power": [nv.nvmlDeviceGetPowerUsage(handle), nv.nvmlDeviceGetEnforcedPowerLimit(handle)],
         "mig_mode": attempt(nv.nvmlDeviceGetMigMode, handle),
+        "energy": attempt(nv.nvmlDeviceGetTotalEnergyConsumption, handle),
         "mig_max": nv.nvmlDeviceGetMaxMigDeviceCount(handle),
         "gi": attempt(nv.nvmlDeviceGetGpuInstanceId, handle),
         "by_uuid": nv.nvmlDeviceGetIndex(nv.nvmlDeviceGetHandleByUUID(uuid)),

@@ -77,6 +77,7 @@ def test_answers_what_the_description_says(made: Made, name: str) -> None:
         assert 0 < at_rest == limit // 10
         assert found["mig_mode"] == ([int(gpu.mig_enabled)] * 2 if model.mig_capable else "error 3")
         assert found["gi"] == "error 2"
+        assert found["energy"] == "error 3", "without a manager nothing computes"
         assert found["mig_max"] == (7 if gpu.mig_enabled else 0)
 
 
