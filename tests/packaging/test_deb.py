@@ -238,6 +238,30 @@ def test_the_refresh_writes_what_changed_and_nothing_else(machine: Machine, deb:
     assert [spec.name] == [file.name for file in spec.parent.iterdir()]
 
 
+@pytest.mark.parametrize(("option", "ending"), [("--share", "yaml"), ("--share-fixed=mem=25%", "json")])
+def test_the_refresh_does_not_replace_shares_by_whole_gpus(
+    machine: Machine, deb: Path, option: str, ending: str
+) -> None:
+    """A spec that root had made with --share was replaced by one without, and containers had whole GPUs."""
+    install(machine, deb)
+    simulate(machine)
+    output = f"/run/cdi/nvidia.{ending}"
+    with open(machine.root / _DEFAULT[1:], "a") as settings:
+        settings.write(f"NVC_CDI_OUTPUT={output}\n")
+    machine.run("nvc-py", "--sim", "/tmp/machine", "cdi", "generate", option, "--output", output)
+    spec = machine.root / output[1:]
+    before = spec.read_text()
+    machine.run("nvc-py", "sim", "create", "/tmp/machine", "--machine", "a100-mig-dev", "--force")
+    said = machine.run(_REFRESH, code=1)
+    assert f"{output}: left as it is" in said and "--share" in said
+    assert before == spec.read_text()
+
+    with open(machine.root / _DEFAULT[1:], "a") as settings:
+        settings.write(f'NVC_CDI_OPTIONS="{option}"\n')
+    assert "written" in machine.run(_REFRESH)
+    assert before != spec.read_text() and "share" in spec.read_text()
+
+
 def test_a_umask_of_roots_keeps_nobody_from_using_it(machine: Machine, deb: Path) -> None:
     """Containers of other users read the specification, and their hooks the modules."""
     machine.run("sh", "-c", f"umask 077; dpkg -i {machine.put(deb)}")
