@@ -34,18 +34,15 @@ void guard_take_changes (struct guard *guard)
 /* FNV-1a, of what a look may change of the status: mostly it changes nothing, and the main thread is not woken for that. */
 static void add_news (uint64_t *news, uint64_t value) { *news = (*news ^ value) * UINT64_C (1099511628211); }
 
-bool guard_has_news (struct tenant *tenant)
+static uint64_t news_of (struct tenant *tenant)
 {
-    uint64_t news = UINT64_C (14695981039346656037), frozen_ns;
-    bool is_frozen = false, has;
+    uint64_t news = UINT64_C (14695981039346656037);
 
-    pthread_mutex_lock (&tenant->lock);
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
         add_news (&news, tenant_used (tenant, gpu));
         add_news (&news, tenant->managed[gpu]);
         add_news (&news, tenant->status.driver_usage[gpu]);
         add_news (&news, rm_groups (tenant->rm, (int) gpu));
-        is_frozen |= edges_frozen (&tenant->edges, gpu, &frozen_ns);
     }
     for (unsigned i = 0; i < tenant->process_end; i++) {
         add_news (&news, tenant->processes[i].serial);
@@ -55,12 +52,23 @@ bool guard_has_news (struct tenant *tenant)
             add_news (&news, tenant->processes[i].driver_usage[gpu]);
     }
     add_news (&news, tenant->orphan_space_count);
-    add_news (&news, tenant->waits_since);
-    has = is_frozen || news != tenant->news || tenant->lonely_since != 0;
-    tenant->news = news;
+    return news;
+}
+
+bool guard_has_news (struct tenant *tenant)
+{
+    uint64_t frozen_ns;
+    bool has;
+
+    pthread_mutex_lock (&tenant->lock);
+    has = news_of (tenant) != tenant->news || tenant->lonely_since != 0;
+    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
+        has |= edges_frozen (&tenant->edges, gpu, &frozen_ns);
     tenant_unlock (tenant);
     return has;
 }
+
+void guard_news_told (struct tenant *tenant) { tenant->news = news_of (tenant); }
 
 /* Events of one tenant that wait to be read: the table is for all tenants. */
 #define EVENTS_OF_ONE 64u

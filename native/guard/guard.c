@@ -277,6 +277,7 @@ int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *
     if (error != 0)
         return error;
     wait_check (tenant, guard_now ());
+    guard_news_told (tenant);
     *status = tenant->status;
     status->listeners = tenant_listeners (tenant);
     status->called_ns = atomic_load (&tenant->called_at);

@@ -63,7 +63,9 @@ bool guard_lock (struct tenant *tenant, uint64_t patience);
 int guard_hold (struct guard *guard, uint32_t id, uint64_t patience, struct tenant **tenant);
 int guard_release (struct tenant *tenant, int result);
 void guard_note (struct tenant *tenant, enum rm_reason reason, uint32_t number, pid_t pid);
-/* Whether the tenant's status is another one than when this was last asked. In its second thread, with the turn, without the lock. */
+/* Whether the tenant's status is another one than was read last. In its second thread, with the turn, without the lock. */
 bool guard_has_news (struct tenant *tenant);
+/* Its status is read. Under its lock. */
+void guard_news_told (struct tenant *tenant);
 
 #endif

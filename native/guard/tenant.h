@@ -91,7 +91,8 @@ struct tenant {
     uint64_t lonely_since; /* CLOCK_MONOTONIC ns: nothing of it is left but memory that others hold; 0: more is */
     struct fair fair;
     _Atomic uint64_t called_at; /* its last call (CLOCK_MONOTONIC ns) */
-    uint64_t news; /* of the status at its second thread's last look */
+    bool is_watched; /* the main thread comes by while its thread waits (wait.h) */
+    uint64_t news; /* of the status that was read last (guard_has_news) */
     struct retained retained; /* what was freed and lives on, charged too */
     struct guard_status status; /* counters */
 

@@ -35,6 +35,10 @@ struct process *wait_begin (struct tenant *tenant, pid_t pid)
     tenant->current = NULL;
     tenant->waits_for = pid;
     tenant->waits_since = now_about ();
+    if (!tenant->is_watched) {
+        tenant->is_watched = true;
+        guard_changed (tenant->guard); /* or nobody looks whether it lasts: that the next thing is published has to wait, too */
+    }
     tenant_unlock (tenant);
     return current;
 }
@@ -66,6 +70,7 @@ void wait_close (struct tenant *tenant, pid_t pid, int file)
 
 void wait_check (struct tenant *tenant, uint64_t now)
 {
+    tenant->is_watched = tenant->waits_since != 0;
     if (tenant->is_unresponsive || tenant->waits_since == 0 || now < tenant->waits_since + PATIENCE_NS)
         return;
     tenant->is_unresponsive = true;

@@ -52,8 +52,12 @@ int supervisor_publish (struct supervisor *self)
 
     guard_take_changes (self->guard);
     result = self->is_attached ? 0 : guard_tenant_status (self->guard, self->tenant, &status);
-    if (result == 0 && !self->is_attached)
+    if (result == 0 && !self->is_attached) {
+        self->waits_at = status.waits_for != 0 ? guard_now () + WAITS_NS : 0;
+        if (status.waits_ns < WAITS_NS)
+            status.waits_for = 0, status.waits_ns = 0;
         counters->status = status;
+    }
     count = guard_tenant_processes (self->guard, self->tenant, counters->processes, COUNTERS_PROCESSES);
     if (count >= 0)
         counters->process_count = (uint32_t) count < COUNTERS_PROCESSES ? (uint32_t) count : COUNTERS_PROCESSES;

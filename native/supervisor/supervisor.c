@@ -306,6 +306,8 @@ static void run (struct supervisor *self)
             at = self->publish_at;
         if (!may_tell && self->events_at < at)
             at = self->events_at;
+        if (self->waits_at != 0 && self->waits_at < at)
+            at = self->waits_at;
         if (poll (waited, 4, wait_ms (at, now)) < 0)
             continue;
         if (waited[3].revents != 0) {
@@ -316,7 +318,7 @@ static void run (struct supervisor *self)
             read_plan (self);
         else if (self->is_pending)
             apply (self);
-        else if (waited[2].revents != 0)
+        else if (waited[2].revents != 0 || (self->waits_at != 0 && guard_now () >= self->waits_at))
             (void) supervisor_publish (self);
         if (waited[0].revents != 0 && !serve (self))
             return;

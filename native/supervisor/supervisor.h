@@ -13,6 +13,8 @@
 
 /* Between two publications, which changes of the tenant's status cause. */
 #define PUBLISH_NS UINT64_C (20000000)
+/* Between two looks whether the tenant's thread still waits for its container (guard/wait.c); no shorter wait is published. */
+#define WAITS_NS UINT64_C (250000000)
 
 struct supervisor {
     int monitor, plan_file, watch, counters_file;
@@ -31,6 +33,7 @@ struct supervisor {
     struct plan next;     /* as read last */
     bool is_pending;      /* next is not wholly in force */
     uint64_t publish_at, events_at; /* not before these times (CLOCK_MONOTONIC) */
+    uint64_t waits_at; /* at this time also when nothing changed: the tenant's thread waits; 0: it does not */
     uint32_t index;       /* of the valid counters */
     pthread_mutex_t events_lock; /* event_count: main, and "nvc-late" before the end */
     uint64_t event_count;

@@ -19,13 +19,14 @@ static inline void bare_begin (struct tenant *tenant, struct guard *guard)
         pthread_mutex_init (&guard->lock, NULL);
         pthread_mutex_init (&guard->driver_usage_lock, NULL);
         pthread_mutex_init (&guard->probe_lock, NULL);
-        guard->contention = guard->event_descriptor = guard->closing[0] = guard->closing[1] = -1;
+        guard->contention = guard->event_descriptor = guard->changed_descriptor = guard->closing[0] = guard->closing[1] = -1;
     }
     pthread_mutex_init (&tenant->lock, NULL);
     pthread_mutex_init (&tenant->listeners_lock, NULL);
     tenant->receiver.listener = -1;
     edges_begin (&tenant->edges);
     tenant->guard = guard;
+    tenant->is_watched = guard == NULL; /* nobody to be told that it waits */
     tenant->abi = rm_abi_find ("580.159.04");
     tenant->rm = rm_create (tenant->abi, RM_POSTURE_GUARD, &guard_host, tenant);
     tenant->epoll = epoll_create1 (0);

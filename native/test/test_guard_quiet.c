@@ -1,6 +1,7 @@
 /* What is looked at from time to time (guard/managed.c, guard/reconcile.c): how rarely, where the tenant makes no call. */
 #include "bare_tenant.h"
 #include "guard/clock.h"
+#include "guard/guard.h"
 #include "guard/managed.h"
 #include "guard/process.h"
 #include "guard/reconcile.h"
@@ -27,12 +28,21 @@ static unsigned again (uint64_t quiet, bool of_mappings)
     return (unsigned) ((at - now) / (SECOND / 10));
 }
 
+static void publish (struct guard *guard)
+{
+    struct guard_status status;
+
+    if (guard_tenant_status (guard, tenant->id, &status) != 0)
+        abort ();
+}
+
 int main (void)
 {
     static struct guard guard;
     uint64_t now;
 
     tenant = bare_tenant (&guard);
+    pthread_mutex_lock (&tenant->lock);
     guard.has_driver_usage = true; /* and there is none */
     process = &tenant->processes[3];
     process->serial = 7;
@@ -67,5 +77,18 @@ int main (void)
     process->ask_at = 0;
     reconcile_before (tenant, now, now + 8 * SECOND);
     tap_ok (process->ask_at == 0, "and nothing that is not to be asked");
+
+    pthread_mutex_unlock (&tenant->lock);
+    tenant->limits.gpu_count = 1;
+    guard.tenants[guard.tenant_count++] = tenant;
+    tap_ok (guard_has_news (tenant) && guard_has_news (tenant), "what was not published yet is news");
+    publish (&guard);
+    tap_ok (!guard_has_news (tenant), "and none when it was");
+    tenant->used[0] = 4096; /* the other thread, by a call, after which it is published */
+    publish (&guard);
+    tenant->used[0] = 0; /* and by a look, after which nothing is */
+    tap_ok (guard_has_news (tenant), "what is as it was at the last look here, but not as it was published, is news");
+    publish (&guard);
+    tap_ok (!guard_has_news (tenant), "until it was");
     return tap_done ();
 }

@@ -85,6 +85,7 @@ int main (void)
                                               .memory = open (path, O_RDWR | O_CLOEXEC) };
     pthread_create (&reader, NULL, look_for_it, NULL);
     tap_ok (is_waiting (), "a query of the tenant does not wait with its thread, and sees no current call");
+    tap_ok (atomic_load (&guard.is_changed), "the main thread is woken: nothing else looks whether that lasts");
 
     pthread_mutex_lock (&tenant->lock);
     wait_check (tenant, tenant->waits_since + SECOND);

@@ -126,6 +126,26 @@ def test_a_file_system_that_does_not_answer_holds_up_its_own_tenant_alone(
     with_gpu(machine, inside)
 
 
+def test_a_tenant_without_a_cap_that_stalls_its_guard_is_stopped(machine: Path) -> None:
+    """Nothing else of it is published while its guard's threads wait, and nothing was looked at."""
+
+    def inside(gpu: SimGpu) -> None:
+        with RunningAgent(gpu.work, UUID, gpu.nodes(), DRIVER, build_launcher(gpu.work), environment(gpu)) as agent:
+            hostile = agent.tenant(memory=2 * GIB)
+            attacker = Spoken(hostile.wrap([str(machine / "attack"), "fuse", "memory"]), environment(gpu), seconds=30)
+            try:
+                assert attacker.line() == "mounted=1"
+                server = int(attacker.line().removeprefix("calling="))
+                assert leftovers.until(lambda: hostile.status()["gpus"][0]["frozen"], seconds=10)
+                assert hostile.status()["denials"] == {"unresponsive": 1}
+                os.kill(server, signal.SIGKILL)
+                assert leftovers.until(lambda: not hostile.status()["gpus"][0]["frozen"], seconds=10)
+            finally:
+                attacker.kill()
+
+    with_gpu(machine, inside)
+
+
 def test_a_process_without_us_that_exchanges_its_descriptor_stops_no_other_phase(machine: Path) -> None:
     """The thread that keeps phases copied it again and again, and asked its file system what it is."""
 
