@@ -67,13 +67,14 @@ static void read_counters (struct probed *tenant)
 static void read_published (struct prober *self)
 {
     struct epoll_event events[128];
-    int count;
+    int count = 128;
 
-    do {
+    /* Of each tenant once: as many as one call tells of may write all the time. */
+    for (unsigned told = 0; count == 128 && told <= self->tenant_count; told += 128) {
         count = epoll_wait (self->epoll, events, 128, 0);
         for (int i = 0; i < count; i++)
             ((struct probed *) events[i].data.ptr)->is_read = false;
-    } while (count == 128);
+    }
     for (unsigned i = 0; i < self->tenant_count; i++)
         if (!self->tenants[i]->is_read)
             read_counters (self->tenants[i]);

@@ -34,15 +34,19 @@ async def readable(file: File) -> None:
 
 
 class Published:
-    """What a tenant's supervisor publishes next, for those that wait for it."""
+    """What a tenant's supervisor publishes next, for those that wait for it.
 
-    #: Seconds after a publishing in which no other one is heard of: a supervisor may write without end.
-    PAUSE = 0.001
+    The loop does not wait for the publications' epoll descriptor: that would be one more way from each supervisor's
+    file to a waiter, of which the kernel allows 500, and a supervisor can make as many (eventpoll.c: path_limits).
+    """
+
+    #: Seconds between two looks while somebody waits.
+    PAUSE = 0.002
 
     def __init__(self, publications: Publications) -> None:
         self._publications = publications
         self._waiting: dict[int, set[asyncio.Future[None]]] = {}
-        self._is_listening = False
+        self._is_looking = False
         publications.listen(self._hear)
 
     async def wait(self, number: int, seconds: float) -> bool:
@@ -50,7 +54,7 @@ class Published:
         loop = asyncio.get_running_loop()
         heard: asyncio.Future[None] = loop.create_future()
         self._waiting.setdefault(number, set()).add(heard)
-        self._listen(loop)
+        self._look_soon(loop)
         try:
             async with asyncio.timeout(seconds):
                 await heard
@@ -62,19 +66,15 @@ class Published:
                 del self._waiting[number]
         return True
 
-    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._waiting and not self._is_listening:
-            self._is_listening = True
-            loop.add_reader(self._publications, self._collect, loop)
+    def _look_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._waiting and not self._is_looking:
+            self._is_looking = True
+            loop.call_later(self.PAUSE, self._look, loop)
 
-    def _collect(self, loop: asyncio.AbstractEventLoop) -> None:
-        loop.remove_reader(self._publications)
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._is_looking = False
         self._publications.collect()
-        loop.call_later(self.PAUSE, self._resume, loop)
-
-    def _resume(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._is_listening = False
-        self._listen(loop)
+        self._look_soon(loop)
 
     def _hear(self, number: int) -> None:
         for heard in self._waiting.get(number, ()):

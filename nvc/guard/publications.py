@@ -29,10 +29,6 @@ class Publications:
         self._readers: list[Reader] = []
         self._listeners: list[Callable[[int], None]] = []
 
-    def fileno(self) -> int:
-        """Readable when there is something to ``collect``."""
-        return self._epoll.fileno()
-
     def close(self) -> None:
         self._epoll.close()
 
@@ -63,13 +59,16 @@ class Publications:
             reader.numbers.discard(number)
 
     def collect(self) -> None:
-        """Hear of what was published by now."""
-        while True:
+        """Hear of what was published by now, of each tenant once: what is written meanwhile is heard of next time."""
+        for _ in range(len(self._by_descriptor) // _EVENTS + 1):
             events = self._epoll.poll(0, _EVENTS)
             for descriptor, _ in events:
                 self._tell(self._by_descriptor[descriptor])
             if len(events) < _EVENTS:
                 break
+
+    def look(self) -> None:
+        """Hear of those that tell nothing."""
         for number, tenant in self._untold.items():
             try:
                 stamp = tenant.counters.stamp()
@@ -96,5 +95,6 @@ class Reader:
     def take(self) -> set[int]:
         """Those that published something, or came, since the last time: the caller's."""
         self._publications.collect()
+        self._publications.look()
         found, self.numbers = self.numbers, set()
         return found
