@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nvc.cli.settings import Library, Settings
 
 #: Without progress: services, and what has a screen of its own or is read by a machine, as nvidia-container-cli is.
-_OWN_OUTPUT = ("agent", "kube", "top")
+_OWN_OUTPUT = ("agent", "top")
 _SILENT = {"--json", "--quiet", "--watch"}
 REFERENCE_PROGRAM = REFERENCE
 OUR_PROGRAM = "nvc-py"
@@ -86,7 +86,8 @@ class _Invocation:
         if not parsed.rest:
             raise ArgumentError(self.program, f"a command is missing: one of {', '.join(options.SUMMARIES)}")
         command, rest = parsed.rest[0], parsed.rest[1:]
-        if self.program == OUR_PROGRAM and command not in _OWN_OUTPUT and not _SILENT & {*arguments}:
+        is_own = command in _OWN_OUTPUT or (command == "kube" and rest[:1] != ["check"])
+        if self.program == OUR_PROGRAM and not is_own and not _SILENT & {*arguments}:
             progress.show(self.program)
         if command in options.GROUPS:
             return self.group(command, rest, self.settings(parsed))

@@ -185,6 +185,29 @@ def test_a_failure_of_a_call_that_was_begun_comes_with_its_answer() -> None:
         assert is_reaped(client.pid)
 
 
+def test_whether_the_answer_is_there_is_known_without_waiting() -> None:
+    def slow(request: Question, fds: list[int]) -> Answer:
+        time.sleep(0.3)
+        return Answer("late")
+
+    with start(SERVICE, handlers(slow)) as client:
+        pending = client.begin("run", Question())
+        begun = time.monotonic()
+        assert not pending.is_ready()
+        assert time.monotonic() - begun < 0.2
+        assert pending.is_ready(5)
+        assert pending.result()[0] == Answer("late")
+        pending = client.begin("run", Question(), deadline=0.05)
+        assert pending.is_ready(0.2), "its deadline is over: the result is a failure, at once"
+        with pytest.raises(RemoteError):
+            pending.result()
+    with helper(lambda end: None) as client:  # it ends without an answer
+        pending = client.begin("double", Question())
+        assert pending.is_ready(5)
+        with pytest.raises(RemoteError):
+            pending.result()
+
+
 def test_an_answer_that_nobody_takes_ends_with_the_client() -> None:
     with start(SERVICE, handlers()) as client:
         client.begin("double", Question(text="ab"))

@@ -8,7 +8,7 @@ import pynvml
 import pytest
 
 from nvc.base.errors import DetectionError, InitializationError
-from nvc.driver.facts import NvmlMig
+from nvc.driver.facts import NvmlLoad, NvmlMig
 from nvc.driver.nvml import initialize
 
 ERRORS = {name: getattr(pynvml, name) for name in dir(pynvml) if name.startswith("NVML_ERROR_")}
@@ -207,3 +207,29 @@ def test_energy_is_told_of_the_gpus_that_count_it() -> None:
     assert nvml(nvmlDeviceGetTotalEnergyConsumption=counter).energy() == {"gpu-uuid-1": 12_345}
     with pytest.raises(DetectionError):
         nvml(nvmlDeviceGetCount=error("NVML_ERROR_UNKNOWN")).energy()
+
+
+class Utilization:
+    gpu, memory = 43, 7
+
+
+def test_the_load_of_gpus_without_what_is_not_reported() -> None:
+    def handle(index: int) -> Any:
+        if index == 1:
+            raise error("NVML_ERROR_GPU_IS_LOST")
+        return "gpu", index
+
+    answers = {
+        "nvmlDeviceGetCount": 3,
+        "nvmlDeviceGetHandleByIndex": handle,
+        "nvmlDeviceGetUtilizationRates": lambda gpu: refused() if gpu[1] == 2 else Utilization(),
+        "nvmlDeviceGetPowerUsage": 312_400,
+        "nvmlDeviceGetEnforcedPowerLimit": error("NVML_ERROR_FUNCTION_NOT_FOUND"),
+    }
+
+    def refused() -> Any:
+        raise error("NVML_ERROR_NOT_SUPPORTED")
+
+    first, third = nvml(**answers).load().gpus
+    assert first == NvmlLoad("gpu-uuid-0", 43, 312_400, -1)
+    assert third == NvmlLoad("gpu-uuid-2", -1, 312_400, -1), "MIG has no utilisation; the lost GPU is left out"
