@@ -74,6 +74,9 @@ class Balance:
         self._seen: deque[dict[int, Sight]] = deque(maxlen=_SEEN)
         #: (tenant, bytes): to which tenant each growth was put down, oldest first.
         self._growths: list[tuple[int, int]] = []
+        #: Since when the driver reports more of a tenant's processes than may be. The only tenant or 0, since when.
+        self._beyond: dict[int, int] = {}
+        self._alone = 0, 0
 
     def update(self, gpu: GpuUsage, tenants: Sequence[Sight], outside: Mapping[int, int]) -> Finding:
         """outside: bytes that the driver reports of processes of no tenant."""
@@ -92,8 +95,14 @@ class Balance:
         self._seen.appendleft({sight.number: sight for sight in tenants})
         self._since = (self._since or gpu.asked_ns) if unaccounted > bound else 0
         lasts = max(1, gpu.asked_ns - self._since) if self._since else 0
-        is_alone = len(tenants) == 1 and not any(outside.values())
-        tenant, is_certain = self._tenant(tenants, charged, bound, is_alone) if lasts else (0, False)
+        excess = {one.number: sum(one.reported.values()) - charged[one.number] for one in tenants}
+        self._beyond = {
+            number: self._beyond.get(number, gpu.asked_ns) for number, size in excess.items() if size > bound
+        }
+        alone = tenants[0].number if len(tenants) == 1 and not any(outside.values()) else 0
+        if alone != self._alone[0]:
+            self._alone = alone, gpu.asked_ns
+        tenant, is_certain = self._tenant(tenants, excess, gpu.asked_ns) if lasts else (0, False)
         return Finding(unaccounted, bound, lasts, tenant, is_certain)
 
     def _attribute(self, unaccounted: int, tenants: Sequence[Sight]) -> None:
@@ -121,16 +130,18 @@ class Balance:
         else:
             self._growths.append((0, unaccounted - known))
 
-    def _tenant(
-        self, tenants: Sequence[Sight], charged: dict[int, int], bound: int, is_alone: bool
-    ) -> tuple[int, bool]:
-        """(the tenant, whether it can be no other): by what the driver reports of its processes, or as the only one."""
-        excess = {one.number: sum(one.reported.values()) - charged[one.number] for one in tenants}
-        beyond = [number for number, size in excess.items() if size > bound]
-        if beyond:
-            return max(beyond, key=lambda number: excess[number]), True
-        if is_alone:
-            return tenants[0].number, True
+    def _tenant(self, tenants: Sequence[Sight], excess: Mapping[int, int], now: int) -> tuple[int, bool]:
+        """(the tenant, whether it can be no other): by what the driver reports of its processes, or as the only one.
+
+        Certain is what was so since there is too much, or for long: of one that frees memory between the driver's
+        answer and the look a single answer says nothing, and an earlier tenant may have left what there is.
+        """
+        certain = {one: since <= self._since or now - since > ACT_NS for one, since in self._beyond.items()}
+        if certain:
+            worst = max(certain, key=lambda number: (certain[number], excess[number]))
+            return worst, certain[worst]
+        if self._alone[0] and self._alone[1] <= self._since:
+            return self._alone[0], True
         sums: dict[int, int] = {}
         for number, size in self._growths:
             sums[number] = sums.get(number, 0) + size

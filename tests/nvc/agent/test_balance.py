@@ -94,6 +94,43 @@ def test_the_driver_s_word_about_its_processes_is_certain() -> None:
     assert (found.tenant, found.is_acted_upon) == (2, True)
 
 
+def test_a_neighbour_that_frees_at_the_wrong_moment_is_not_certain() -> None:
+    """What one has is said already; what the other one frees was reported, and is charged at no look."""
+    gpu = Gpu()
+    gpu.tenants = dict.fromkeys((1, 2), (GIB, GIB, 5, 0))
+    gpu.look(2)
+    gpu.tenants[1], gpu.hidden = (GIB, GIB, 900, 0), GIB  # page tables
+    assert gpu.look(9).lasts_ns > ACT_NS
+    for round_ in range(6):
+        gpu.tenants[2], gpu.hidden = (GIB, 3 * GIB, 50 + round_, 0), 3 * GIB
+        assert not gpu.look().is_certain
+        gpu.tenants[2], gpu.hidden = (GIB, GIB, 50 + round_, 0), GIB
+        assert not gpu.look().is_certain
+
+
+def test_what_is_reported_beyond_the_charge_for_long_is_certain_whatever_was_before() -> None:
+    gpu = Gpu()
+    gpu.tenants = dict.fromkeys((1, 2), (GIB, GIB, 5, 0))
+    gpu.look(2)
+    gpu.hidden = GIB
+    assert not gpu.look(9).is_certain
+    gpu.tenants[2], gpu.hidden = (GIB, 2 * GIB, 5, 0), 2 * GIB
+    assert not gpu.look(5).is_certain
+    found = gpu.look(3)
+    assert (found.tenant, found.is_acted_upon) == (2, True)
+
+
+def test_what_another_one_left_is_not_certain_to_be_the_last_one_s() -> None:
+    gpu = Gpu()
+    gpu.tenants = dict.fromkeys((1, 2), (GIB, GIB, 5, 0))
+    gpu.look(2)
+    gpu.hidden = GIB
+    gpu.look(2)
+    del gpu.tenants[1]
+    found = gpu.look(9)
+    assert found.is_said and not found.is_certain
+
+
 def test_the_one_that_made_calls_is_likely_and_continued_calls_come_first() -> None:
     gpu = Gpu()
     gpu.tenants = dict.fromkeys((1, 2, 3), (GIB, GIB, 5, 0))
