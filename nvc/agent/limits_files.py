@@ -55,9 +55,10 @@ class LimitsFiles:
 
     def take(self) -> set[int]:
         """Numbers of those that are due; none is any more."""
-        for watch, events in (self._inotify.read() if self._inotify is not None else {}).items():
-            if watch == const.NO_WATCH:
-                self._due.update(self._watches)
+        happened = self._inotify.read() if self._inotify is not None else {}
+        if const.NO_WATCH in happened:  # of any of them, and that another one has its name
+            happened = dict.fromkeys(self._watched, const.IN_MOVE_SELF)
+        for watch, events in happened.items():
             for tenant in tuple(self._watched.get(watch, {}).values()):
                 self._due.add(tenant.number)
                 if events & ~const.IN_MODIFY:  # it is gone, or another one has its name

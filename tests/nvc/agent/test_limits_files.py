@@ -10,6 +10,8 @@ import pytest
 from nvc.agent.limits_files import LimitsFiles
 from nvc.agent.state.records import TenantRecord
 from nvc.agent.tenant import Tenant
+from nvc.linux import const
+from nvc.linux.inotify import Inotify
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
 
@@ -70,6 +72,30 @@ def test_a_file_in_the_place_of_another_one_counts(tmp_path: Path, files: Limits
     files.take()
     changed(tmp_path / "c1/limits", b"changed")
     assert files.take() == {1}
+    files.close()
+
+
+def test_a_file_in_the_place_of_another_one_counts_where_events_were_lost(
+    tmp_path: Path, files: LimitsFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2):
+        files.add(made(tmp_path, number))
+    files.take()
+    (tmp_path / "c1/new").write_bytes(b"another")
+    os.rename(tmp_path / "c1/new", tmp_path / "c1/limits")
+    read = Inotify.read
+
+    def full(one: Inotify) -> dict[int, int]:
+        read(one)
+        return {const.NO_WATCH: 0x4000}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Inotify, "read", full)
+        assert files.take() == {1, 2}, "of any of them"
+    files.take()
+    for number in (1, 2):
+        changed(tmp_path / f"c{number}/limits", b"changed")
+        assert files.take() == {number} and files.take() == set()
     files.close()
 
 
