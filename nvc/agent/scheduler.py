@@ -160,8 +160,9 @@ class Scheduler:
             self._policy = name
             self._policies.clear()
         for one in [uuid] if uuid else list(self._on):
-            for number, index in self._on.get(one, {}).items():
-                self._contend(number, self._known[number], [index])
+            for number in self._on.get(one, ()):
+                known = self._known[number]
+                self._contend(number, known, range(len(known.limits.gpus)))  # its phases were together on all of them
             self._decide_on(one)
         return name
 

@@ -75,6 +75,19 @@ def test_every_gpu_has_its_own_schedule_and_policy(notes: Notes) -> None:
         scheduler.set_policy("quick")
 
 
+def test_a_policy_that_takes_phases_away_leaves_other_gpus_their_own_period(notes: Notes) -> None:
+    """A tenant without groups has nothing more to do with the GPU then, and its other one kept the period of both."""
+    scheduler = Scheduler(notes)
+    for number in range(1, 16):
+        scheduler.tenant(number, limits(gpu(ONE, cap=100)), is_new=True)
+    scheduler.tenant(16, limits(gpu(ONE, cap=100), gpu(TWO, cap=100)), is_new=True)
+    scheduler.update()
+    assert notes.phases[16, 1][0] > PERIOD_US
+    scheduler.set_policy("preemptive", ONE)
+    scheduler.update()
+    assert notes.phases == {(16, 1): (PERIOD_US, 0, PERIOD_US // 10)}
+
+
 def test_a_paused_tenant_takes_no_part_of_the_time(notes: Notes, two: Scheduler) -> None:
     two.tenant(2, limits(gpu(weight=10), paused=True))
     two.update()
