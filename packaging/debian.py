@@ -2,7 +2,7 @@
 
 usage: packaging/debian.py requirements                what the package carries itself, one requirement a line
        packaging/debian.py control ROOT VERSION ARCH   the control file of the tree staged in ROOT
-       packaging/debian.py changelog VERSION           the newest changes in Debian's form
+       packaging/debian.py changelog VERSION           its changes in Debian's form
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def control(root: Path, version: str, architecture: str) -> str:
 
 
 def changelog(version: str) -> str:
-    """The newest section of CHANGELOG.md as Debian's tools read it."""
-    text = (CHECKOUT / "CHANGELOG.md").read_text(encoding="utf-8")
-    section = text.split("\n## ")[1]
+    """The version's section of CHANGELOG.md, or the newest, as Debian's tools read it."""
+    sections = (CHECKOUT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1:]
+    section = next((one for one in sections if one.startswith(f"[{version}]")), sections[0])
     changes = re.findall(r"^- (.*(?:\n  .*)*)", section, re.MULTILINE)
     lines = [
         textwrap.fill(change, 78, initial_indent="  * ", subsequent_indent="    ", break_on_hyphens=False)

@@ -30,7 +30,17 @@ def test_it_is_that_of_the_packages() -> None:
     words = [sys.executable, CHECKOUT / "packaging/debian.py", "changelog", __version__]
     text = subprocess.run(words, capture_output=True, text=True, check=True, cwd=CHECKOUT).stdout
     assert text.startswith(f"nvc-py ({__version__}) ")
-    assert "  * " in text, "what has changed"
+    assert "  * nvc-py info, list" in text.replace("`", ""), "what has changed"
+
+
+def test_it_has_a_section_of_the_changelog() -> None:
+    text = (CHECKOUT / "CHANGELOG.md").read_text()
+    versions = re.findall(r"^## \[(.*?)\](?: - \d{4}-\d{2}-\d{2})?$", text, re.MULTILINE)
+    assert __version__ in versions
+    assert set(versions) <= {"Unreleased", __version__}, "it is the first"
+    assert len(text.splitlines()) <= 150
+    kinds = re.findall(r"^### (.*)$", text.partition(f"## [{__version__}]")[2], re.MULTILINE)
+    assert kinds == ["Added", "Changed", "Fixed", "Security"]
 
 
 def test_it_is_that_of_every_command() -> None:

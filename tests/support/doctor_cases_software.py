@@ -10,7 +10,7 @@ from tests.support.doctor_tree import Tree
 
 Change = Callable[[Tree], object]
 PRIVATE = "27 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
-HOOKS = "etc/containers/oci/hooks.d"
+HOOKS, PODMAN = "etc/containers/oci/hooks.d", "etc/containers/containers.conf"
 HOOK = {
     "version": "1.0.0",
     "hook": {"path": "/usr/bin/nvc-hook", "args": ["nvc-hook", "prestart"], "env": ["PATH=/bin"]},
@@ -44,7 +44,7 @@ SOFTWARE_QUIET: dict[str, Change | None] = {
         "etc/docker/daemon.json",
         {"runtimes": {"nvidia": {"path": "nvc-runtime"}}, "default-runtime": "nvidia", "features": {"cdi": True}},
     ),
-    "engine-podman": lambda tree: tree.program("podman").write("etc/containers/containers.conf", "[engine]\n"),
+    "engine-podman": lambda tree: tree.program("podman").write(PODMAN, "[engine]\n"),
     "engine-containerd": lambda tree: (
         containerd(RUNC.format("/usr/bin/nvc-runtime"))(tree),
         tree.program("nvc-runtime"),
@@ -123,21 +123,19 @@ SOFTWARE_SPEAKS: dict[str, tuple[str, Change, str, str]] = {
     ),
     "podman broken": (
         "engine-podman",
-        lambda t: t.program("podman").write("etc/containers/containers.conf", "[engine"),
+        lambda t: t.program("podman").write(PODMAN, "[engine"),
         "error",
         "not TOML",
     ),
     "podman, runtime gone": (
         "engine-podman",
-        lambda t: t.program("podman").write(
-            "etc/containers/containers.conf", '[engine.runtimes]\nnvidia = ["/opt/nvc-runtime"]\n'
-        ),
+        lambda t: t.program("podman").write(PODMAN, '[engine.runtimes]\nnvidia = ["/opt/nvc-runtime"]\n'),
         "error",
         "/opt/nvc-runtime",
     ),
     "podman, hooks_dir gone": (
         "engine-podman",
-        lambda t: t.program("podman").write("etc/containers/containers.conf", '[engine]\nhooks_dir = ["/no/where"]\n'),
+        lambda t: t.program("podman").write(PODMAN, '[engine]\nhooks_dir = ["/no/where"]\n'),
         "warning",
         "/no/where",
     ),
