@@ -42,6 +42,10 @@ def main(argv: Sequence[str], program: str, own: str) -> int:
         elif chosen.version and not chosen.name:
             _version(program)
         target = real.find(config.runtimes, os.environ.get("PATH", ""), own)
+        if chosen.name == command.CHECKPOINT:
+            from hook.runtime import checkpoint
+
+            checkpoint.check(target, chosen.options, chosen.container, journal)
         if guarded or chosen.executes:
             _close_entry(guarded, journal)
         journal.debug(f"executing {target}: {' '.join(argv)}")
@@ -103,7 +107,8 @@ def _edit(chosen: Command, config: HookConfig, problem: InputError | None, own: 
         from hook.runtime.modify import modify
 
         changed = modify(content, found, env, config, own, directory, journal)
-    guarded = guard.add(content, found, env, config, chosen.container, journal)
+    restores = chosen.name == command.RESTORE
+    guarded = guard.add(content, found, env, config, chosen.container, journal, restores=restores)
     if guarded or changed:
         spec.write(directory, content)
     return guarded

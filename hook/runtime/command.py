@@ -14,22 +14,27 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 #: Commands before which the container does not exist and after which its config.json has been read.
-EDITED = ("create", "run")
+RESTORE = "restore"
+EDITED = ("create", "run", RESTORE)
+CHECKPOINT = "checkpoint"
 #: The command that starts a process in a container that is there.
 EXECUTE = "exec"
 _COMMANDS = frozenset(
     """checkpoint create delete events exec features init kill list pause ps restore resume run spec start state update
     help version completion info mounts""".split()  # noqa: SIM905
 )
-#: Options of the commands in EDITED that take a value, of any runtime.
-_VALUED_AFTER = frozenset("b bundle console-socket pid-file preserve-fds config f".split())  # noqa: SIM905
+#: Options of the commands in EDITED and of CHECKPOINT that take a value, of any runtime.
+_VALUED_AFTER = frozenset(
+    """b bundle console-socket pid-file preserve-fds config f image-path work-path parent-path page-server status-fd
+    manage-cgroups-mode network-lock lsm-profile lsm-mount-context""".split()  # noqa: SIM905
+)
 #: Options before the command that take a value, of any runtime.
 _VALUED = frozenset("log log-format log-level root criu rootless cgroup-manager l r".split())  # noqa: SIM905
 
 
 class Command(Record):
     """name: the command, "" when there is none. bundle: as given, "" for the working directory. container: the id of
-    the container that is made, "" where none is named.
+    the container that is made or checkpointed, "" where none is named. options: the words before the command.
 
     log, log_format, debug: where and how the caller wants to be told of failures. version: --version was given.
     """
@@ -41,6 +46,7 @@ class Command(Record):
     log_format: str = "text"
     debug: bool = False
     version: bool = False
+    options: tuple[str, ...] = ()
 
     @property
     def edits(self) -> bool:
@@ -71,11 +77,12 @@ def parse(argv: Sequence[str]) -> Command:
     return Command(
         name=name,
         bundle=_bundle(words) if name in EDITED else "",
-        container=_container(words) if name in EDITED else "",
+        container=_container(words) if name in (*EDITED, CHECKPOINT) else "",
         log=given.get("log", given.get("l", "")),
         log_format=given.get("log-format", "text"),
         debug="debug" in given and given["debug"] != "false",
         version="version" in given or "v" in given,
+        options=tuple(argv[: len(argv) - len(words)]),
     )
 
 

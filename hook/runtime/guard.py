@@ -39,12 +39,14 @@ def add(
     config: HookConfig,
     identifier: str,
     journal: Journal,
+    *,
+    restores: bool = False,
 ) -> bool:
     """Merge the filter into ``content``, and register the container; False when the container is not to have it.
 
-    identifier: the container's id. Raises InputError for a profile that cannot have it and an annotation that the node
-    does not allow, PrivilegeError where the node requires a guard and there is none, AgentError for an agent that does
-    not answer.
+    identifier: the container's id. restores: CRIU is to make it. Raises InputError for a profile that cannot have it,
+    an annotation that the node does not allow, and a restored container; PrivilegeError where the node requires a guard
+    and there is none, AgentError for an agent that does not answer.
     """
     step = shares.step(content, env, found.path)
     annotation, final = dict(found.annotations).get(SHARE, ""), fixed(content, "", found.path)
@@ -58,7 +60,7 @@ def add(
         asked = ShareRequest(
             annotation, told.share if told else "", dict(env), rules, guard_off=found.guard_off, fixed=final
         )
-        if _add(content, found, env, config, identifier, asked, told, journal):
+        if _add(content, found, env, config, identifier, asked, told, journal, restores=restores):
             return True
     return False
 
@@ -72,6 +74,8 @@ def _add(
     asked: ShareRequest,
     step: ShareStep | None,
     journal: Journal,
+    *,
+    restores: bool,
 ) -> bool:
     """``add``, by the rules in one file, and for one hook where not all read that. Raises as ``add`` does."""
     if not asked.may_matter():
@@ -101,6 +105,10 @@ def _add(
                 f"this node requires a guard for shares, and {why}",
                 hint="systemctl start nvc-agent; nvc-py doctor looks for what is wrong",
             )
+        if restores:
+            from hook.runtime.checkpoint import refuse
+
+            raise refuse(identifier, "restore")
         _announce(content, found, directory, journal)
         if not identifier:
             raise InputError("the command line names no container", hint="a guarded container is registered by its id")

@@ -235,7 +235,9 @@ is_usual (char *const words[])
     char path[PATH_LIMIT];
     if (!command || !settings_are_usual ())
         return 0;
-    if (strcmp (command, "create") != 0 && strcmp (command, "run") != 0)
+    if (strcmp (command, "checkpoint") == 0)
+        return 0;
+    if (strcmp (command, "create") != 0 && strcmp (command, "run") != 0 && strcmp (command, "restore") != 0)
         return 1;
     int length = snprintf (path, sizeof path, "%s/config.json", *bundle ? bundle : ".");
     return length > 0 && (size_t) length < sizeof path && !file_holds (path, runtime_may_ask, 1);

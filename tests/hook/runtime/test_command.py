@@ -34,6 +34,8 @@ def id_of(line: str) -> str:
         pytest.param("--new-option value start create", "create", "", id="which costs at most a look at a bundle"),
         pytest.param(f"{CONTAINERD} exec --process /p --detach c2", "exec", "", id="exec"),
         pytest.param("--new-option value exec c2 sh", "exec", "", id="exec behind an option of tomorrow"),
+        pytest.param(f"{CONTAINERD} restore --image-path /i --detach -b /b c2", "restore", "/b", id="restore"),
+        pytest.param(f"{CONTAINERD} checkpoint --work-path /w --image-path /i c2", "checkpoint", "", id="checkpoint"),
         pytest.param("features", "features", "", id="features"),
         pytest.param("--version", "", "", id="version"),
         pytest.param("", "", "", id="nothing"),
@@ -43,8 +45,9 @@ def test_command_and_bundle(line: str, name: str, bundle: str) -> None:
     found = parse(line.split())
 
     assert (found.name, found.bundle) == (name, bundle)
-    assert found.edits is (name in ("create", "run"))
-    assert found.container == (id_of(line) if found.edits else "")
+    assert found.edits is (name in ("create", "run", "restore"))
+    named = found.edits or name == "checkpoint"
+    assert found.container == (id_of(line) if named else "")
     assert found.executes is (name == "exec")
 
 
@@ -63,9 +66,16 @@ def test_the_container_is_the_word_that_is_no_options_value(line: str) -> None:
 
 def test_log_options() -> None:
     assert parse(f"--debug {CONTAINERD} create x".split()) == Command(
-        name="create", container="x", log="/b/log.json", log_format="json", debug=True
+        name="create",
+        container="x",
+        log="/b/log.json",
+        log_format="json",
+        debug=True,
+        options=tuple(f"--debug {CONTAINERD}".split()),
     )
-    assert parse(["--log=/l", "--debug=false", "state"]) == Command(name="state", log="/l")
+    assert parse(["--log=/l", "--debug=false", "state"]) == Command(
+        name="state", log="/l", options=("--log=/l", "--debug=false")
+    )
     assert parse(["-v"]).version
 
 

@@ -47,7 +47,7 @@ class GuardBench:
         patch.setattr(policyfile, "CONFIG", str(self.config))
         patch.setattr(injection, "NODE_CONFIG", str(self.config))
         self.agent: FakeAgent | None = None
-        self.added = False
+        self.added = self.restores = False
 
     def listen(self) -> None:
         self.agent = FakeAgent(str(self.directory / "control"), register=lambda request: [{"ok": True}])
@@ -78,7 +78,7 @@ class GuardBench:
         found = bundle.look(content, directory)
         variables = environment.parse(found.env)
         modify(content, found, variables, HookConfig(), str(self.bench.bin / "nvc-runtime"), directory, Journal())
-        self.added = under_test.add(content, found, variables, HookConfig(), "c1", Journal())
+        self.added = under_test.add(content, found, variables, HookConfig(), "c1", Journal(), restores=self.restores)
         return content
 
     def is_guarded(self, *arguments: Any, **changes: Any) -> bool:

@@ -259,6 +259,9 @@ def started(place: Path, *words: str, **variables: str) -> str:
         (("--root", "/r", "--log=/l", "--debug", "create", "-b=bundle", "c1"), "real"),
         (("run", "-b", "nothing", "-b", "bundle", "c1"), "real"),
         (("state", "c1"), "real"),
+        (("restore", "--image-path", "/i", "-b", "bundle", "c1"), "real"),
+        (("restore", "--image-path", "/i", "-b", "nothing", "c1"), "python"),
+        (("checkpoint", "--image-path", "/i", "c1"), "python"),  # it asks the runtime for the bundle
         (("--root", "create", "delete", "--force", "c1"), "real"),
         (("create", "c1"), "python"),  # no config.json in the working directory
         (("create", "c1", "--bundle"), "python"),
