@@ -1,9 +1,10 @@
 """Allows the driver's nodes in a container's device cgroup during a query of NVML from inside it.
 
 A createContainer hook is in the container's cgroup already, which denies every device that config.json does not list:
-NVML cannot open /dev/nvidiactl and returns "unknown error" (measured: runc 1.1.5, v1 and v2). So the driver's nodes are
-allowed for the duration of the query. No process of the container runs at that stage: the cgroup has the runtime's
-first process and this hook.
+NVML cannot open /dev/nvidiactl and returns "unknown error" (measured: runc 1.1.5, v1 and v2), or it can and leaves out
+the GPUs that the container was not given: other containers would get such an inventory from the cache. So the driver's
+nodes are allowed for the duration of the query. No process of the container runs at that stage: the cgroup has the
+runtime's first process and this hook.
 """
 
 from __future__ import annotations
@@ -34,17 +35,21 @@ _HINT = "use a prestart or createRuntime hook: those run outside of the containe
 def reach(host: Host, undo: Undo, log: Log) -> bool:
     """Allow the driver's nodes for this process and its children; ``undo`` gets the entry that reverts it.
 
-    False when they are allowed, or when there is no driver. Raises InitializationError without the right to do it.
+    False when they are allowed, or when there is no driver, and in a user namespace that may use NVML. Raises
+    InitializationError without the right to do it.
     """
-    if not any(_denied(host.nodes.rstrip("/") + node) for node in CONTROL_NODES):
+    nodes = host.nodes.rstrip("/")
+    is_denied = any(_denied(nodes + node) for node in CONTROL_NODES)
+    in_user_namespace = rights.in_user_namespace()
+    if not is_denied and (in_user_namespace or not _hidden(nodes)):
         return False
-    if rights.in_user_namespace():
+    if in_user_namespace:
         raise InitializationError(
             "the device cgroup of the container denies the driver's nodes to this createContainer hook, "
             "and a process in a user namespace may not change it",
             hint=_HINT,
         )
-    rules = sorted(set(_numbers(host.nodes.rstrip("/"))))
+    rules = sorted(set(_numbers(nodes)))
     try:
         version, directory = _own()
         with directory:
@@ -66,6 +71,16 @@ def _denied(path: str) -> bool:
     except OSError as error:
         return error.errno == errno.EPERM
     return False
+
+
+def _hidden(root: str) -> bool:
+    """Whether the device cgroup refuses a GPU's node. access(2) asks it too, and opens nothing: that starts a GPU."""
+    place = f"{root}/dev"
+    try:
+        names = [name for name in os.listdir(place) if name.startswith("nvidia") and name[6:].isdecimal()]
+    except OSError:
+        return False
+    return not all(os.access(f"{place}/{name}", os.R_OK | os.W_OK) for name in names)
 
 
 def _numbers(root: str) -> Iterator[tuple[int, int]]:

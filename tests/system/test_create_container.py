@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from nvc.driver.places import cache_path
 from nvc.sim import host
 from tests.support import rootfs, sight
 from tests.support.bed import Bed, gpu_env
-from tests.support.bundle import Container
+from tests.support.bundle import Container, Hook
 from tests.support.runtimes import OciRuntime
 
 pytestmark = pytest.mark.system
@@ -44,6 +45,21 @@ def test_one_gpu_of_eight(bed: Bed, runtime: OciRuntime, namespaces: tuple[str, 
         "/dev/nvidiactl": "ENXIO",
         **{path: "EPERM" for path, _, _ in others},
     }
+
+
+def test_an_inventory_made_where_nvml_works_has_the_gpus_of_others(bed: Bed, runtime: OciRuntime) -> None:
+    """An engine that applies CDI gives the control node and one GPU: NVML starts, and sees that one."""
+    machine = bed.machine("h100x8")
+    forget(machine)
+    rules = [{"allow": True, "type": "c", "major": 195, "minor": minor, "access": "rw"} for minor in (255, 2)]
+    words = ["nvc-cdi-hook", "share", f"--sim={machine}", "--share=mem=10Gi"]
+    hooks = {STAGE: [Hook(str(bed.commands.directory / "nvc-cdi-hook"), words, bed.hook(STAGE).env)]}
+
+    result = bed.run(runtime, Container(bed.rootfs(), ["/bin/true"], hooks=hooks, devices=rules))
+
+    assert (result.code, result.complaints) == (0, "")
+    facts = json.loads(Path(cache_path(host(str(machine)))).read_bytes())["facts"]
+    assert [gpu["minor"] for gpu in facts[1]] == list(range(8))
 
 
 @pytest.mark.parametrize("view", ["v1", "v2"])
