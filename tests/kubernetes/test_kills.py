@@ -14,6 +14,7 @@ from tests.kubernetes.conftest import count
 from tests.support.kubenode import Node
 from tests.support.leftovers import until
 from tests.support.pods import Pods, claim_spec, pod
+from tests.support.runtimes import execute
 from tests.support.shares import rows
 
 Measured = Callable[[str, str, str], None]
@@ -22,6 +23,8 @@ ROUNDS = count("kills", 25)
 pytestmark = pytest.mark.timeout(600 + 20 * ROUNDS)
 #: The driver is meant; the others ask it, and start what it prepared.
 VICTIMS = ("driver", "driver", "driver", "kubelet", "containerd")
+#: runc's directory of what containerd's shims made for kubelet.
+STATE = "/run/containerd/runc/k8s.io"
 #: Pods that come and go at a time, and seconds between a start and the next kill at most.
 AT_ONCE, PAUSE_S = 8, 2.0
 #: Seconds until kubelet tries a pod again whose driver did not answer, as the specification has it.
@@ -32,6 +35,8 @@ def test_kills_leave_nothing_behind(driver: Node, pods: Pods, measured: Measured
     random = Random(ROUNDS)
     again = {"driver": driver.start_driver, "kubelet": driver.start_kubelet, "containerd": driver.start_containerd}
     claims: dict[str, str] = {}
+    #: containerd's, of each time that it ran: a start makes the file anew.
+    logs: list[str] = []
     ended = 0
     for _ in range(ROUNDS):
         while len(claims) < AT_ONCE:
@@ -45,6 +50,8 @@ def test_kills_leave_nothing_behind(driver: Node, pods: Pods, measured: Measured
         assert process is not None
         process.kill()
         process.wait()
+        if victim == "containerd":
+            logs += driver.log("containerd", 100_000).splitlines()
         again[victim]()
         # Pods end beside kills too: one at least has to have come up.
         assert until(lambda: any(runs(pods, each) for each in claims), seconds=RETRY_S + 30)
@@ -63,7 +70,7 @@ def test_kills_leave_nothing_behind(driver: Node, pods: Pods, measured: Measured
     pods.clear()
 
     assert until(lambda: driver.claim_files() == [], seconds=RETRY_S + 30)
-    assert until(lambda: rows(driver) == [], seconds=30)
+    assert until(lambda: rows(driver) == [], seconds=30), explain(driver, logs)
     assert [name for name in os.listdir(driver.cdi) if ".tmp" in name or name.endswith(".new")] == []
     # What ended containers left of their shares goes at the next start with one.
     name = pods.start(pod([pods.claim(claim_spec({"memory": "1Gi"}))]))
@@ -79,6 +86,14 @@ def test_kills_leave_nothing_behind(driver: Node, pods: Pods, measured: Measured
 def runs(pods: Pods, name: str) -> bool:
     states = pods.read(name)["status"].get("containerStatuses", [])
     return bool(states) and all("running" in one["state"] for one in states)
+
+
+def explain(node: Node, logs: list[str]) -> str:
+    """The containers that runc has when no pod is left, with what containerd said of them."""
+    found = execute(["runc", "--root", STATE, "list"], env=node.env).text + node.ctr("containers", "ls", "-q").text
+    ids = [path.name for path in Path(STATE).iterdir()]
+    lines = [*logs, *node.log("containerd", 100_000).splitlines()]
+    return "\n".join([found, str(rows(node)), *(line for line in lines if any(one in line for one in ids))])
 
 
 def uid(file: str) -> str:

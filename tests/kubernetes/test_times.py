@@ -1,0 +1,103 @@
+"""How much later a pod with a share starts than one without a GPU, and what prepare takes (acceptance 8).
+
+A pod's program tells the time at which it begins, by the machine's clock since its start: what the kubelet reports
+comes up to a second later. Pods of both kinds start by turns, one after the other.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nvc.kube.cluster import Cluster as ClusterClient
+from nvc.kube.names import RUNTIME_CLASS
+from tests.kubernetes.conftest import count
+from tests.support.cluster import Object
+from tests.support.kubenode import Node
+from tests.support.pods import Pods, claim_spec, pod
+
+Measured = Callable[[str, str, str], None]
+#: Pods of each kind.
+PAIRS = max(count("starts", 100) // 5, 2)
+pytestmark = pytest.mark.timeout(120 + 30 * PAIRS)
+#: The first column has hundredths of a second.
+TOLD = ["/bin/sh", "-c", "cat /proc/uptime"]
+SHARE: dict[str, str | int] = {"memory": "1Gi", "compute": 1}
+
+
+def test_a_share_is_a_few_milliseconds_of_a_start(driver: Node, pods: Pods, measured: Measured) -> None:
+    taken: dict[str, list[tuple[float, float]]] = {
+        "without a GPU, runc": [],
+        "without a GPU, nvc": [],
+        "with a share": [],
+    }
+    for _ in range(PAIRS):
+        for kind, rows in taken.items():
+            claims = [pods.claim(claim_spec(SHARE))] if kind == "with a share" else []
+            runtime_class = None if kind.endswith("runc") else RUNTIME_CLASS
+            rows.append(started(pods, driver, pod(claims, command=TOLD, runtime_class=runtime_class)))
+        pods.clear()
+    prepared = [float(row["ms"]) for row in lines(driver) if row.get("event") == "prepared"]
+
+    base = {kind: [statistics.median(one[part] for one in rows) for part in (0, 1)] for kind, rows in taken.items()}
+    for kind, (whole, node) in base.items():
+        measured(
+            f"8: start of a pod {kind}, {PAIRS} pods: median of all, of the node's part",
+            "",
+            f"{whole:.0f} ms, {node:.0f} ms",
+        )
+    later = [mine - other for mine, other in zip(base["with a share"], base["without a GPU, runc"], strict=True)]
+    measured(
+        "8: a pod with a share starts later: all, the node's part", "30 ms", f"{later[0]:.0f} ms, {later[1]:.0f} ms"
+    )
+    asked = sorted(api_calls(driver, pods))
+    prepared.sort()
+    measured(f"8: prepare with its API call, {len(prepared)} claims", "50 ms beside the call", summed(prepared))
+    measured(f"8: the API call by itself, {len(asked)} times", "", summed(asked))
+    assert len(prepared) >= PAIRS
+
+
+def summed(rows: list[float]) -> str:
+    """rows: sorted."""
+    return f"median {statistics.median(rows):.1f} ms, p99 {rows[len(rows) * 99 // 100]:.1f} ms"
+
+
+def started(pods: Pods, node: Node, body: Object) -> tuple[float, float]:
+    """Milliseconds from the request to the program's first word, and from the pod's coming to the node."""
+    begun = now()
+    name = pods.start(body)
+    while not pods.read(name)["spec"].get("nodeName"):
+        time.sleep(0.002)
+    bound = now()
+    pods.ended(name)
+    word = float(pods.log(name).split()[0]) * 1000
+    return word - begun, word - bound
+
+
+def now() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME) * 1000
+
+
+def lines(node: Node) -> list[dict[str, Any]]:
+    """The driver's log."""
+    text = Path(node.place, "driver.log").read_text()
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def api_calls(node: Node, pods: Pods) -> list[float]:
+    """Milliseconds of a claim's read by the driver's own client."""
+    client = ClusterClient(str(node.cluster.configs["admin"]))
+    name = pods.claim(claim_spec(SHARE))
+    taken = []
+    for _ in range(100):
+        begun = time.monotonic()
+        client.claim(pods.namespace, name)
+        taken.append((time.monotonic() - begun) * 1000)
+    client.close()
+    return taken
