@@ -19,6 +19,7 @@ from nvc.cdi.spec import CdiDevice, CdiDeviceNode, CdiEdits, CdiHook, CdiMount, 
 from nvc.container import plan
 from nvc.container.operations import DEVICE, ApplicationProfile, BindMount, EndpointMount, Symlink, Tmpfs
 from nvc.driver.locate import host_path
+from nvc.driver.tegra import UNKNOWN
 from nvc.model import TEGRA, WSL, Container
 from nvc.request.capabilities import WORDS, DriverCapabilities
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from nvc.cdi.gather import Surroundings
     from nvc.container.operations import Operation
-    from nvc.model import Gpu, Host, Inventory, MigDevice
+    from nvc.model import DriverInfo, Gpu, Host, Inventory, MigDevice
 
 STRATEGIES = ("index", "uuid", "type-index")
 #: "auto" is what the machine is: one of the next three.
@@ -54,6 +55,8 @@ _OPTIONS = ("ro", "nosuid", "nodev", "noexec", "rbind", "rprivate")
 #: A hook named in a spec: the program, and the words before its own.
 _PREFIXES = {"nvc-py": ("cdi-hook",), "nvidia-ctk": ("hook",)}
 _OURS = ("nvc-cdi-hook", "nvc-py")
+#: Compute capability of an Orin, whose images have compat libraries beside those of other GPUs.
+_ORIN, _ORIN_COMPAT = "8.7", "/usr/local/cuda/compat_orin"
 #: Between two hooks that one start of nvc-cdi-hook carries out.
 THEN = "then"
 _PARTS = re.compile("[0-9]+|[^0-9]+")
@@ -65,7 +68,8 @@ class GenerateOptions(Record):
     hook_path: program that the hooks start. ldconfig: for update-ldcache, "" for the usual one. share: spec that
     counts before what a container asks for, "" for none; None: no hook gives shares. share_fixed: a spec that is final.
     additional_gids: a container's user joins the groups that may use its device nodes; such a spec has version 0.7.0.
-    shared: devices are made for containers with shares, whose hook ``with_share`` adds.
+    shared: devices are made for containers with shares, whose hook ``with_share`` adds. compat: where a Tegra's
+    containers have CUDA compat libraries, "" for the usual directory.
     """
 
     capabilities: tuple[str, ...] = WORDS
@@ -81,6 +85,7 @@ class GenerateOptions(Record):
     share_fixed: str = ""
     additional_gids: bool = True
     shared: bool = False
+    compat: str = ""
 
     @property
     def gives_shares(self) -> bool:
@@ -154,11 +159,9 @@ class _Maker:
         mounted += [file.path for file in driver.components if file.path in present and file.kind == "csv-file"]
         native = {file.path for file in (*driver.libraries, *driver.components)}
         cuda = [path for path in mounted if path in native and path.rpartition("/")[2].startswith("libcuda.so.")]
-        # Compat libraries speak to NVIDIA's kernel module.
-        compat = cuda and not driver.platform
         hooks = {
             "create-symlinks": _link_words(links),
-            "enable-cuda-compat": [f"--host-driver-version={driver.nvrm_version}"] if compat else None,
+            "enable-cuda-compat": self._compat_words(driver, mounted) if cuda else None,
             "update-ldcache": self._ldcache_words(folders),
             "disable-device-node-modification": self._params_words(operations),
             "update-application-profile": [] if any(isinstance(o, ApplicationProfile) for o in operations) else None,
@@ -176,6 +179,21 @@ class _Maker:
             hooks=self._hooks(hooks),
             mounts=tuple(sorted((self._mount(mount) for mount in mounts), key=lambda m: _depth(m.container_path))),
         )
+
+    def _compat_words(self, driver: DriverInfo, mounted: Iterable[str]) -> list[str] | None:
+        """None where compat libraries have no driver to speak to: NVIDIA's kernel module, or that of a Tegra with NVML,
+        whose releases number no driver."""
+        if not driver.platform:
+            return [f"--host-driver-version={driver.nvrm_version}"]
+        has_nvml = any("/libnvidia-ml.so" in path for path in mounted)
+        if driver.platform != TEGRA or not has_nvml or driver.cuda_version == UNKNOWN:
+            return None
+        arches = {gpu.arch for gpu in self.inventory.gpus}
+        directory = self.options.compat or (_ORIN_COMPAT if _ORIN in arches else "")
+        return [
+            f"--host-cuda-version={driver.cuda_version}",
+            *([f"--cuda-compat-container-root={directory}"] if directory else []),
+        ]
 
     def devices(self) -> list[CdiDevice]:
         """Every whole GPU, and every MIG device: a GPU that is divided is only given in parts."""

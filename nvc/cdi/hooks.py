@@ -21,7 +21,7 @@ from nvc.cdi.given import given, minor_of, number
 from nvc.cdi.procfile import cover
 from nvc.container.apply import apply
 from nvc.container.compat import usable
-from nvc.container.lookup import inspect, open_rootfs
+from nvc.container.lookup import compat_library, inspect, open_rootfs
 from nvc.container.messages import ContainerConfig, InspectRequest
 from nvc.container.operations import ApplicationProfile, Tmpfs, UpdateLdcache
 from nvc.container.plan import SIMULATED_PROC
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from nvc.container.lookup import Located
 
 _PARAMS = "/proc/driver/nvidia/params"
-_COMPAT = "/compat"
 
 
 class HookTarget(Record):
@@ -98,13 +97,12 @@ def enable_cuda_compat(target: HookTarget, driver: str, cuda: str, directory: st
     driver, cuda: versions of the host, "" when not known. directory: where the image has them. Nothing of the image is
     mounted or executed; it is the container's own loader that will find them.
     """
-    if not directory.endswith(_COMPAT):
-        raise InputError(f"{directory!r} is not a directory called compat")
-    located = _locate(target, log, cudart=directory.removesuffix(_COMPAT), compat=True)
-    library = located.compat
-    wanted = library is not None and usable(library, driver, cuda)
-    log.info(f"enable-cuda-compat: {library!r} with driver {driver}: {'used' if wanted else 'not used'}")
+    if not directory.startswith("/"):
+        raise InputError(f"{directory!r} is not an absolute path")
     with _open(target) as root:
+        library = compat_library(root, directory, log)
+        wanted = library is not None and usable(library, driver, cuda)
+        log.info(f"enable-cuda-compat: {library!r} with driver {driver}: {'used' if wanted else 'not used'}")
         loaderconf.set_compat(_below(root), library.directory if library is not None and wanted else "")
     return wanted
 
@@ -220,13 +218,9 @@ def _below(root: Root) -> Below:
     return Below(root, os.geteuid(), os.getegid())
 
 
-def _locate(
-    target: HookTarget, log: Log, *, ldconfig: str = "", cudart: str = "/usr/local/cuda", compat: bool = False
-) -> Located:
-    config = ContainerConfig(
-        None, target.rootfs, cudart_directory=cudart, ldconfig=f"@{ldconfig.removeprefix('@')}" if ldconfig else ""
-    )
-    return inspect(InspectRequest(config, supervised=False, find_cgroup=False, find_compat=compat), log)
+def _locate(target: HookTarget, log: Log, *, ldconfig: str = "") -> Located:
+    config = ContainerConfig(None, target.rootfs, ldconfig=f"@{ldconfig.removeprefix('@')}" if ldconfig else "")
+    return inspect(InspectRequest(config, supervised=False, find_cgroup=False, find_compat=False), log)
 
 
 def _minors(root: Root, *, files: bool = False) -> list[int]:

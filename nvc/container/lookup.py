@@ -96,7 +96,7 @@ def inspect(request: InspectRequest, log: Log) -> Located:
             owner_gid=gid,
             cgroup=_cgroup(config.pid if request.supervised else None) if request.find_cgroup else None,
         )
-        library = _compat_library(root, config.cudart_directory, log) if request.find_compat else None
+        library = compat_library(root, f"{config.cudart_directory}/compat", log) if request.find_compat else None
     if process is not None:
         # The cgroup was looked up by pid: if the process still exists, the pid was not reused.
         _open_in(process, "ns/mnt", os.O_PATH).close()
@@ -285,9 +285,8 @@ def _cgroup(pid: int | None) -> CgroupRef:
     return CgroupRef(version, path)
 
 
-def _compat_library(root: Root, cudart: str, log: Log) -> CompatLibrary | None:
+def compat_library(root: Root, directory: str, log: Log) -> CompatLibrary | None:
     """The libcuda of the image's compat directory. It is only read, below the rootfs, and never mounted."""
-    directory = f"{cudart}/compat"
     try:
         version = compat.choose(root.list_directory(directory))
         if not version:

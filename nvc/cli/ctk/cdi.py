@@ -32,6 +32,8 @@ _NONE = "none"
 _NO_SOCKETS = "disable-ipc-discoverer"
 #: The feature flag that leaves the groups of device nodes out.
 _NO_GROUPS = "no-additional-gids-for-device-nodes"
+#: The feature flag that has a device say whether its memory is coherent with the processor's.
+_ANNOTATIONS = "enable-coherent-annotations"
 
 
 def generate(values: Values, log: Log) -> int:
@@ -48,7 +50,14 @@ def generate(values: Values, log: Log) -> int:
     enabled = values.items("enable-hook")
     if "all" in enabled:
         raise UsageError("enabling all hooks is not supported")
+    if "chmod" in enabled:
+        raise UsageError("--enable-hook=chmod: no specification of ours has this hook", hint="crun 1.5 needs none")
     flags = values.items("feature-flag")
+    if _ANNOTATIONS in flags:
+        raise UsageError(f"--feature-flag={_ANNOTATIONS}: specifications of ours have no annotations")
+    compat = values.text("csv.compat-container-root")
+    if compat and not compat.startswith("/"):
+        raise UsageError(f"--csv.compat-container-root: {compat} is not an absolute path")
     for flag in flags:
         if flag not in FEATURE_FLAGS:
             log.warn(f"Ignoring unknown feature flag: {flag}")
@@ -68,6 +77,7 @@ def generate(values: Values, log: Log) -> int:
         all_device=not no_all,
         disabled_hooks=_disabled(values.items("disable-hook"), enabled),
         additional_gids=_NO_GROUPS not in flags,
+        compat=compat,
     )
     no_sockets = _NO_SOCKETS in flags
     driver = DriverOptions(no_mps=no_sockets, no_persistenced=no_sockets, no_fabricmanager=no_sockets)

@@ -182,8 +182,17 @@ def test_no_compat_libraries_no_file(rootfs: Path) -> None:
     for driver in ("535.104", "", "nonsense"):
         assert not hooks.enable_cuda_compat(target, driver, "", COMPAT, LOG)
     assert os.listdir(rootfs / "etc/ld.so.conf.d") == []
-    with pytest.raises(InputError, match="not a directory called compat"):
-        hooks.enable_cuda_compat(target, "535", "", "/usr/local/cuda", LOG)
+    with pytest.raises(InputError, match="not an absolute path"):
+        hooks.enable_cuda_compat(target, "535", "", "usr/local/cuda", LOG)
+
+
+@isolated
+def test_compat_libraries_of_an_orin_have_a_directory_of_their_own(rootfs: Path) -> None:
+    """NVIDIA's specifications of an Orin name it; every container with a GPU failed at it."""
+    (rootfs / "usr/local/cuda-12.9/compat_orin").mkdir()
+    injection.build_library(rootfs / "usr/local/cuda-12.9/compat_orin/libcuda.so.575.51", "libcuda.so")
+    assert hooks.enable_cuda_compat(enter(rootfs), "535.104", "", f"{COMPAT}_orin", LOG)
+    assert compat_file(rootfs) == "/usr/local/cuda-12.9/compat_orin\n"
 
 
 @pytest.mark.parametrize("missing", [(), ("mount_setattr", "open_tree", "fsopen", "move_mount")], ids=["new", "old"])

@@ -105,6 +105,38 @@ def test_mount_lists_of_a_tegra_can_be_named(ctk: Ctk, tmp_path: Path) -> None:
     assert parts("--csv.ignore-pattern=**/libcuda.so*")[0] == base
 
 
+ON_AN_ORIN, ELSEWHERE = "--cuda-compat-container-root=/usr/local/cuda/compat_orin", "--cuda-compat-container-root=/x"
+
+
+@pytest.mark.parametrize(
+    ("nvml", "chip", "words", "expected"),
+    [
+        (False, "tegra234", ["--csv.compat-container-root=/x"], None),
+        (True, "tegra234", [], ["--host-cuda-version=11.4", ON_AN_ORIN]),
+        (True, "tegra234", ["--csv.compat-container-root=/x"], ["--host-cuda-version=11.4", ELSEWHERE]),
+        (True, "tegra264", [], ["--host-cuda-version=11.4"]),
+    ],
+)
+def test_compat_libraries_of_a_tegra(
+    ctk: Ctk, tmp_path: Path, nvml: bool, chip: str, words: list[str], expected: list[str] | None
+) -> None:
+    """As there: with NVML alone, which releases before JetPack 7 do not have."""
+    machine = tmp_path / "tegra"
+    create(str(machine), "tegra-orin")
+    (machine / "proc/device-tree/compatible").write_text(f"nvidia,board\0nvidia,{chip}\0")
+    if nvml:
+        (machine / "usr/lib/libnvidia-ml.so.1").touch()
+        with open(machine / CSV_DIRECTORY[1:] / "drivers.csv", "a") as rows:
+            rows.write("lib, /usr/lib/libnvidia-ml.so.1\n")
+    ran = ctk(
+        f"--sim={machine}", "cdi", "generate", "--mode=csv", "--nvidia-cdi-hook-path=/usr/bin/nvidia-cdi-hook", *words
+    )
+    assert ran.code == 0, ran.err
+    hooks = [hook["args"][1:] for hook in yaml.safe_load(ran.out)["containerEdits"]["hooks"]]
+    found = [arguments for name, *arguments in hooks if name == "enable-cuda-compat"]
+    assert found == ([] if expected is None else [expected])
+
+
 def test_sockets_can_be_left_out(ctk: Ctk, sims: dict[str, str]) -> None:
     def targets(*words: str) -> set[str]:
         out = ctk(f"--sim={sims['h200']}", "cdi", "generate", *words).out
@@ -143,6 +175,9 @@ def test_files(ctk: Ctk, sims: dict[str, str], tmp_path: Path, words: list[str],
         (["--class=a b"], "invalid CDI class name: "),
         (["--device-name-strategy=x"], "invalid device name strategy: x"),
         (["--enable-hook=all"], "enabling all hooks is not supported"),
+        (["--enable-hook=chmod"], "no specification of ours has this hook"),
+        (["--feature-flag=enable-coherent-annotations"], "specifications of ours have no annotations"),
+        (["--csv.compat-container-root=x"], "x is not an absolute path"),
         (["--mode=x"], "unknown mode 'x'"),
         (["--ldconfig-path=sbin/ldconfig"], "sbin/ldconfig is not an absolute path"),
         (["--device-id=none"], "names no device"),
