@@ -25,7 +25,7 @@ _PIECE_LIMIT = 1 << 20
 
 
 class CompatNote(Record):
-    """What the note says: the CUDA version the library brings and the driver majors it runs on."""
+    """What the note says: the CUDA version the library brings and the driver majors it runs on, () on a Tegra."""
 
     cuda: str
     drivers: tuple[int, ...]
@@ -56,7 +56,8 @@ def usable(library: CompatLibrary, driver: str, cuda: str = "") -> bool:
         if not ours or not theirs:
             return bool(cuda) and _numbers(library.note.cuda) > _numbers(cuda)
         return ours[0] in library.note.drivers and theirs > ours
-    return bool(ours and theirs) and ours[0] < theirs[0]
+    # Of a CUDA version, the note alone could tell.
+    return not cuda and bool(ours and theirs) and ours[0] < theirs[0]
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -113,8 +114,9 @@ def _parse_note(section: bytes, order: str, align: int) -> CompatNote | None:
     # elf.h Elf32_Nhdr: sizes of name and description, type; the description starts aligned.
     name_size, size, _ = struct.unpack_from(order + "III", section, 0)
     start = (12 + name_size + align - 1) // align * align
-    if section[12 : 12 + name_size].rstrip(b"\0") != _NOTE_OWNER or start + size > len(section):
+    if section[12 : 12 + name_size].rstrip(b"\0") != _NOTE_OWNER:
         return None
+    # An Orin's says two bytes more than there are.
     text = section[start : start + size].rstrip(b"\0")
     try:
         description = loads(text)
@@ -122,7 +124,9 @@ def _parse_note(section: bytes, order: str, align: int) -> CompatNote | None:
         return None
     if not isinstance(description, dict):
         return None
-    cuda, drivers = description.get("CUDA Version"), description.get("Driver")
+    # Libraries have "CUDA version" and "driver", the toolkit's code other letters: it reads any.
+    said = {key.casefold(): value for key, value in description.items()}
+    cuda, drivers = said.get("cuda version"), said.get("driver", [])
     if not isinstance(cuda, str) or not isinstance(drivers, list):
         return None
     if not all(isinstance(driver, int) and not isinstance(driver, bool) for driver in drivers):

@@ -55,6 +55,32 @@ def test_reads_the_note(order: str, wide: bool, align: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("note", "expected"),
+    [
+        ({"format": 1, "CUDA version": "12.9", "driver": [535, 575], "device": [1]}, CompatNote("12.9", (535, 575))),
+        ({"format": 1, "CUDA version": "13.2"}, CompatNote("13.2", ())),
+    ],
+    ids=["575", "orin"],
+)
+def test_reads_the_notes_of_real_libraries(note: dict[str, object], expected: CompatNote) -> None:
+    """Their keys were not found: the driver's major alone decided, and on an Orin nothing was used."""
+    assert expected == read_note(reader(note_file(note)))
+
+
+def test_an_orins_note_is_longer_than_its_section() -> None:
+    data = bytearray(note_file({"format": 1, "CUDA version": "13.2"}))
+    start = 64 + 4
+    struct.pack_into("<I", data, start, struct.unpack_from("<I", data, start)[0] + 2)
+    assert CompatNote("13.2", ()) == read_note(reader(bytes(data)))
+
+
+def test_of_a_cuda_version_the_note_alone_tells() -> None:
+    assert not usable(CompatLibrary("/d", "575.1"), "535.1", "12.2")
+    assert usable(CompatLibrary("/d", "1.1", CompatNote("13.2", ())), "", "13.1")
+    assert not usable(CompatLibrary("/d", "1.1", CompatNote("13.2", ())), "", "13.2")
+
+
+@pytest.mark.parametrize(
     "data",
     [
         pytest.param(b"", id="empty"),
