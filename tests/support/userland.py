@@ -17,6 +17,8 @@ from tests.support.users import User
 
 #: Read once: tests see no NVC_ variable.
 _PLACES = {"trixie": os.environ.get("NVC_USERLAND", ""), "sid": os.environ.get("NVC_USERLAND_SID", "")}
+#: Where tools/crio built, which is outside of the userland and need not be below /tmp.
+_CRIO = os.environ.get("NVC_CRIO", "")
 #: Debian 13, and what is newest.
 SUITES = tuple(_PLACES)
 #: pivot_root, not chroot: a hook that enters a mount namespace lands in its real root, which a chroot would leave at
@@ -56,6 +58,7 @@ def wrap(root: Path, command: Sequence[str] = (), *, shares: bool = False) -> li
         str(_SCRIPT),
         *_words(root),
         store.DIRECTORY if shares else "",
+        _CRIO,
         *command,
     ]
 
