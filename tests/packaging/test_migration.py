@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -189,3 +190,60 @@ def test_a_removal_leaves_no_name_of_ours(node: Machine) -> None:
     cri = beside["plugins"]["io.containerd.grpc.v1.cri"]
     assert cri["sandbox_image"] == "x"
     assert "default_runtime_name" not in cri.get("containerd", {})
+
+
+def test_a_removal_after_the_administrators_edits_leaves_every_engine_working(node: Machine) -> None:
+    """N4: in files that we wrote, and in tables of ours, somebody else has written since."""
+    for name in _FILES:
+        if name.startswith(("etc/docker", "etc/containerd", "etc/crio", "usr/share")):
+            Path(node.root, name).unlink()
+    for engine in ("docker", "containerd", "crio", "podman"):
+        node.run("nvc-py", "runtime", "configure", f"--runtime={engine}", "--set-as-default", "--cdi.enabled")
+
+    docker = Path(node.root, "etc/docker/daemon.json")
+    changed = json.loads(docker.read_text())
+    changed["runtimes"]["mine"] = {"path": "/usr/bin/crun"}
+    docker.write_text(json.dumps({"log-level": "warn", **changed}, indent="\t"))
+    mine = {
+        "containerd": f'# mine\n[{_CRI}.containerd.runtimes.mine]\nruntime_type = "io.containerd.runc.v2"\n',
+        "crio": '# mine\n[crio.runtime.runtimes.mine]\nruntime_path = "/usr/bin/crun"\n',
+        "podman": "# mine\n[containers]\npids_limit = 100\n",
+    }
+    inside = {
+        "containerd": ("[.]options]\n", "SystemdCgroup = true\n"),
+        "crio": ("[.]runtimes[.]nvidia]\n", 'monitor_path = "/usr/bin/conmon"\n'),
+        "podman": ("\\[engine]\n", 'cgroup_manager = "cgroupfs"\n'),
+    }
+    files = {
+        "containerd": Path(node.root, "etc/containerd/config.toml"),
+        "crio": Path(node.root, "etc/crio/crio.conf.d/99-nvidia.toml"),
+        "podman": Path(node.root, "etc/containers/containers.conf.d/99-nvidia.conf"),
+    }
+    for engine, path in files.items():
+        table, line = inside[engine]
+        text, count = re.subn(f"(?m)({table})", lambda found, line=line: found[1] + line, path.read_text())
+        assert count, (engine, path.read_text())
+        path.write_text(f"{text}\n{mine[engine]}")
+    said = node.run("dpkg", "-r", "nvc-py")
+
+    assert named(node) == {}, said
+    left = json.loads(docker.read_text())
+    assert left.pop("log-level") == "warn"
+    assert left.pop("runtimes") == {"mine": {"path": "/usr/bin/crun"}}
+    assert "default-runtime" not in left
+    after = {engine: path.read_text() for engine, path in files.items()}
+    parsed = {engine: tomllib.loads(text) for engine, text in after.items()}
+    containerd = parsed["containerd"]["plugins"]["io.containerd.grpc.v1.cri"]["containerd"]
+    assert containerd["runtimes"]["mine"] == {"runtime_type": "io.containerd.runc.v2"}
+    assert "default_runtime_name" not in containerd
+    assert parsed["crio"]["crio"]["runtime"]["runtimes"]["mine"] == {"runtime_path": "/usr/bin/crun"}
+    assert "default_runtime" not in parsed["crio"]["crio"]["runtime"]
+    assert parsed["podman"]["containers"] == {"pids_limit": 100}
+    assert "runtime" not in parsed["podman"].get("engine", {})
+    for engine, text in after.items():
+        assert "# mine" in text
+        lines = [line for line in text.splitlines() if not line.startswith("#")]
+        assert not re.search("nvidia|nvc-", "\n".join(lines)), (engine, text)
+    # The engine's own word; Docker 20.10 has no --validate, and Podman none without a store.
+    if shutil.which("containerd"):
+        assert "nvidia" not in node.run("containerd", "--config", "/etc/containerd/config.toml", "config", "dump")
