@@ -121,7 +121,8 @@ def reader(request: pytest.FixtureRequest, bed: Bed, need: Callable[..., None]) 
     if request.param == "4.3":
         box = PodmanBox(bed.token, "runc", view, place, env, first=_OWN_RUN.format(place=place))
     else:
-        box = PodmanBox(bed.token, "runc", view, place, env, wrap=userland.wrap(userland.place()))
+        # Its /run is its own, and the agent is outside.
+        box = PodmanBox(bed.token, "runc", view, place, env, wrap=userland.wrap(userland.place(), shares=True))
     box.prepare()
     found = box.script("", "podman --version")
     assert f"podman version {request.param}." in found.out, found.text
