@@ -190,6 +190,7 @@ def test_a_status_survives_the_socket() -> None:
                 "is_unbalanced": True,
                 "unaccounted_by": "4f0c",
                 "xids": {"31": 2},
+                "energy": 12.5,
             }
         ],
         "tenants": [

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nvc import __version__
 from tests.support import launchers
 
 BUNDLE = "lib/nvc-py/nvc/modules.bundle"
@@ -74,7 +75,7 @@ def test_command_works_with_streams_closed(prefix: Path) -> None:
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=20)
 
     assert done.returncode == 0
-    assert "0.1" in done.stdout
+    assert f"lib-version: {__version__}\n" in done.stdout
 
 
 def in_bundle(prefix: Path, script: str) -> subprocess.CompletedProcess[str]:
