@@ -122,7 +122,7 @@ class Node:
         assert ctypes.CDLL(None).mount(b"none", b"/run", b"tmpfs", 0, None) == 0  # in a namespace of the test
         Path("/run/nvc").mkdir()
         Path("/run/nvc/agent").symlink_to(self.agent.directory)
-        found = json.loads(self.nvc(f"--sim={self.machine}", "doctor", "--only", "host", "--json"))
+        found = json.loads(self.nvc(f"--sim={self.machine}", "doctor", "--only", "share", "--json"))
         told = [one["what"] for one in found["findings"] if one["check"] == "share-guards"]
         return {re.findall(r"container (\S+):", text)[0] for text in told}
 
