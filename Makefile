@@ -15,6 +15,7 @@ USERLAND_SID ?= $(HOME)/.cache/nvc-py/sid
 # CRI-O, built from its Go module where there is a Go; runs in USERLAND_SID.
 CRIO ?= $(if $(shell command -v go),$(if $(USERLAND_SID),$(HOME)/.cache/nvc-py/crio))
 MEASURED ?=
+C_FILES = find native tests -name "*.[ch]"
 KUBELET := build/kube/kubelet.binpb
 # Programs of Kubernetes, built by test-kubernetes when they are not there.
 KUBERNETES ?= $(HOME)/.cache/nvc-py/kubernetes
@@ -91,6 +92,7 @@ test-fresh:
 ## check          format, lint, types, import contracts, C warnings; changes nothing
 check: bootstrap-venv
 	$(VENV)/ruff format --check .
+	@$(C_FILES) | xargs $(VENV)/clang-format --dry-run -Werror
 	$(VENV)/ruff check .
 	$(VENV)/mypy
 	$(VENV)/lint-imports
@@ -99,6 +101,7 @@ check: bootstrap-venv
 ## fmt            rewrite the sources in the project's format
 fmt: bootstrap-venv
 	$(VENV)/ruff format .
+	$(C_FILES) | xargs $(VENV)/clang-format -i
 	$(VENV)/ruff check --fix .
 
 ## build          native libraries, byte-compiled Python

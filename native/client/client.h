@@ -24,27 +24,27 @@
 #define REQUEST_MAGIC "nvcrun1"
 
 enum {
-    REQUEST_LIMIT = 96 * 1024,      // fits a socket's smallest usual send buffer
-    REQUEST_DESCRIPTORS = 4,        // standard input, output, error; working directory
-    READY_MILLISECONDS = 1000,      // until 'R' or 'N'; an agent that is busy for longer is of no use
+    REQUEST_LIMIT = 96 * 1024, // fits a socket's smallest usual send buffer
+    REQUEST_DESCRIPTORS = 4, // standard input, output, error; working directory
+    READY_MILLISECONDS = 1000, // until 'R' or 'N'; an agent that is busy for longer is of no use
     PATH_LIMIT = 4096,
-    FILE_LIMIT = 1024 * 1024,       // of a config.json or config.toml that is looked at here
+    FILE_LIMIT = 1024 * 1024, // of a config.json or config.toml that is looked at here
 };
 
 struct request_header {
     char magic[8];
     uint32_t words;
     uint32_t variables;
-    uint32_t mask;                  // umask
+    uint32_t mask; // umask
     uint32_t zero;
-    uint64_t stamp[4];              // nvc/__init__.py of this installation: device, inode, ctime seconds, nanoseconds
+    uint64_t stamp[4]; // nvc/__init__.py of this installation: device, inode, ctime seconds, nanoseconds
 };
 
 // The installation that this program belongs to.
 struct place {
-    char name[64];                  // of the program
-    char library[PATH_LIMIT];       // PREFIX/lib/nvc-py
-    char launcher[PATH_LIMIT];      // the Python program
+    char name[64]; // of the program
+    char library[PATH_LIMIT]; // PREFIX/lib/nvc-py
+    char launcher[PATH_LIMIT]; // the Python program
 };
 
 enum outcome { BECOME_PYTHON, ENDED };

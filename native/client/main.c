@@ -13,8 +13,7 @@
 static char request[REQUEST_LIMIT];
 
 // Ends as the worker ended.
-static int
-end_as (int status)
+static int end_as (int status)
 {
     if (WIFSIGNALED (status)) {
         sigset_t one;
@@ -28,14 +27,9 @@ end_as (int status)
     return WEXITSTATUS (status);
 }
 
-static int
-streams_open (void)
-{
-    return fcntl (0, F_GETFD) >= 0 && fcntl (1, F_GETFD) >= 0 && fcntl (2, F_GETFD) >= 0;
-}
+static int streams_open (void) { return fcntl (0, F_GETFD) >= 0 && fcntl (1, F_GETFD) >= 0 && fcntl (2, F_GETFD) >= 0; }
 
-int
-main (int argc, char *argv[])
+int main (int argc, char *argv[])
 {
     struct place place;
     if (place_find (&place) != 0) {
@@ -50,8 +44,10 @@ main (int argc, char *argv[])
         if (length && session_run (request, length, &status) == ENDED) {
             if (status >= 0)
                 return end_as (status);
-            fprintf (stderr, "%s: agent error: the agent ended in the middle of the work\n"
-                     "%s: hint: what had been done to the container is taken back; try again\n", place.name, place.name);
+            fprintf (stderr,
+                     "%s: agent error: the agent ended in the middle of the work\n"
+                     "%s: hint: what had been done to the container is taken back; try again\n",
+                     place.name, place.name);
             return 1;
         }
     }

@@ -10,19 +10,24 @@
 
 // tools/install gives these names to this program.
 static const char *const NAMES[] = {
-    "nvc-py", "nvidia-container-cli", "nvc-hook", "nvidia-container-runtime-hook", "nvidia-container-toolkit",
-    "nvc-runtime", "nvidia-container-runtime", "nvidia-container-runtime.legacy", "nvidia-container-runtime.cdi",
+    "nvc-py",
+    "nvidia-container-cli",
+    "nvc-hook",
+    "nvidia-container-runtime-hook",
+    "nvidia-container-toolkit",
+    "nvc-runtime",
+    "nvidia-container-runtime",
+    "nvidia-container-runtime.legacy",
+    "nvidia-container-runtime.cdi",
 };
 
-static const char *
-base (const char *path)
+static const char *base (const char *path)
 {
     const char *slash = strrchr (path, '/');
     return slash ? slash + 1 : path;
 }
 
-static int
-known (const char *name)
+static int known (const char *name)
 {
     for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++)
         if (strcmp (NAMES[i], name) == 0)
@@ -31,8 +36,7 @@ known (const char *name)
 }
 
 // `executable` is PREFIX/bin/NAME.
-static int
-fill (struct place *place, const char *executable, const char *name)
+static int fill (struct place *place, const char *executable, const char *name)
 {
     char prefix[PATH_LIMIT];
     if (executable[0] != '/' || strlen (executable) >= sizeof prefix)
@@ -56,8 +60,7 @@ fill (struct place *place, const char *executable, const char *name)
     return access (place->launcher, F_OK);
 }
 
-int
-place_find (struct place *place)
+int place_find (struct place *place)
 {
     // The kernel's name for what was executed: as with a script, not argv[0], which the caller chooses freely.
     const char *called = (const char *) getauxval (AT_EXECFN); // NOLINT: an address, as getauxval(3) says

@@ -10,8 +10,7 @@ struct writer {
     size_t used; // above REQUEST_LIMIT: it did not fit
 };
 
-static void
-put (struct writer *writer, const void *bytes, size_t length)
+static void put (struct writer *writer, const void *bytes, size_t length)
 {
     if (writer->used <= REQUEST_LIMIT && length <= REQUEST_LIMIT - writer->used) {
         memcpy (writer->buffer + writer->used, bytes, length);
@@ -21,8 +20,7 @@ put (struct writer *writer, const void *bytes, size_t length)
     }
 }
 
-static uint32_t
-put_all (struct writer *writer, char *const texts[])
+static uint32_t put_all (struct writer *writer, char *const texts[])
 {
     uint32_t count = 0;
     for (; texts[count] && writer->used <= REQUEST_LIMIT; count++)
@@ -30,16 +28,14 @@ put_all (struct writer *writer, char *const texts[])
     return count;
 }
 
-static mode_t
-current_mask (void)
+static mode_t current_mask (void)
 {
     mode_t mask = umask (077);
     umask (mask);
     return mask;
 }
 
-int
-request_wanted (const char *name, char *const words[])
+int request_wanted (const char *name, char *const words[])
 {
     int command = 0, pid = 0;
     const char *last = "";
@@ -53,8 +49,7 @@ request_wanted (const char *name, char *const words[])
     return strcmp (last, "prestart") == 0 || strcmp (last, "createRuntime") == 0;
 }
 
-size_t
-request_make (const struct place *place, char *const words[], char *const environment[], char *buffer)
+size_t request_make (const struct place *place, char *const words[], char *const environment[], char *buffer)
 {
     // The server's workers have their modules in memory: they must be those of this installation.
     char file[PATH_LIMIT];

@@ -14,10 +14,12 @@
 
 // The lists are those of hook/runtime/command.py, hook/swarm.py and nvc/request/hook_config.py (tests/contract/test_client_runtime.py).
 static const char *const COMMANDS[] = {
-    "checkpoint", "create", "delete", "events", "features", "init", "kill", "list", "pause", "ps", "restore", "resume", "run", "spec",
-    "start", "state", "update", "help", "version", "completion", "info", "mounts", NULL,
+    "checkpoint", "create", "delete", "events", "features", "init", "kill",    "list",       "pause", "ps",     "restore", "resume",
+    "run",        "spec",   "start",  "state",  "update",   "help", "version", "completion", "info",  "mounts", NULL,
 };
-static const char *const VALUED[] = { "log", "log-format", "log-level", "root", "criu", "rootless", "cgroup-manager", "l", "r", NULL };
+static const char *const VALUED[] = {
+    "log", "log-format", "log-level", "root", "criu", "rootless", "cgroup-manager", "l", "r", NULL
+};
 static const char *const CONFIGS[] = { "nvc/config.toml", "nvidia-container-runtime/config.toml", NULL };
 static const char *const NAMES[] = {
     "nvc-runtime", "nvidia-container-runtime", "nvidia-container-runtime.legacy", "nvidia-container-runtime.cdi", NULL,
@@ -26,7 +28,8 @@ static const char *const RUNTIMES[] = { "runc", "crun", NULL };
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 // What each request has (hook/bundle.py, hook/environment.py, hook/swarm.py, hook/runtime/__main__.py).
 static const char *const WORDS[] = {
-    "NVIDIA_VISIBLE_DEVICES", "CUDA_VERSION", "nvidia-container-devices", "cdi.k8s.io/", "NVC_DEVICES", "apply-cuda-memory-limits", NULL,
+    "NVIDIA_VISIBLE_DEVICES",   "CUDA_VERSION", "nvidia-container-devices", "cdi.k8s.io/", "NVC_DEVICES",
+    "apply-cuda-memory-limits", NULL,
 };
 // A request only where it stands alone: it is in the name of a directory of every container.
 #define WHOLE_WORD "share"
@@ -34,8 +37,7 @@ static const char *const WORDS[] = {
 static const char *const KEYS[] = { "runtimes", "annotation-prefixes", "swarm-resource", "debug", NULL };
 static const char *const USUAL[] = { "runtimes=[\"runc\",\"crun\"]", "annotation-prefixes=[\"cdi.k8s.io/\"]", NULL };
 
-static int
-listed (const char *const list[], const char *text, size_t length)
+static int listed (const char *const list[], const char *text, size_t length)
 {
     for (; *list; list++)
         if (strlen (*list) == length && memcmp (*list, text, length) == 0)
@@ -43,14 +45,13 @@ listed (const char *const list[], const char *text, size_t length)
     return 0;
 }
 
-static int
-is_part (unsigned char byte)
+static int is_part (unsigned char byte)
 {
-    return (byte >= '0' && byte <= '9') || (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z') || (byte && strchr ("_-./", byte));
+    return (byte >= '0' && byte <= '9') || (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z') ||
+           (byte && strchr ("_-./", byte));
 }
 
-static int
-hexadecimal (const char *text)
+static int hexadecimal (const char *text)
 {
     int value = 0;
     for (int i = 0; i < 4; i++) {
@@ -63,8 +64,7 @@ hexadecimal (const char *text)
 }
 
 // JSON's escapes become what they stand for, or a space where no word can have it. The new length; -1 for what JSON does not have.
-static ssize_t
-unescape (char *text, size_t length)
+static ssize_t unescape (char *text, size_t length)
 {
     size_t used = 0;
     for (size_t at = 0; at < length; at++) {
@@ -88,8 +88,7 @@ unescape (char *text, size_t length)
     return (ssize_t) used;
 }
 
-int
-runtime_may_ask (char *text, size_t size)
+int runtime_may_ask (char *text, size_t size)
 {
     ssize_t length = unescape (text, size);
     if (length < 0)
@@ -109,8 +108,7 @@ runtime_may_ask (char *text, size_t size)
 }
 
 // One line of config.toml, without its spaces: nothing, a comment, the name of a table, or KEY=VALUE on one line.
-static int
-line_is_usual (const char *line)
+static int line_is_usual (const char *line)
 {
     if (!*line || *line == '#' || listed (USUAL, line, strlen (line)))
         return 1;
@@ -123,13 +121,13 @@ line_is_usual (const char *line)
     while (is_part ((unsigned char) line[key]) && line[key] != '.' && line[key] != '/')
         key++;
     const char *value = line + key + 1;
-    if (key == 0 || line[key] != '=' || listed (KEYS, line, key) || strstr (line, "\"\"\"") || strstr (line, "'''") || *value == '{')
+    if (key == 0 || line[key] != '=' || listed (KEYS, line, key) || strstr (line, "\"\"\"") || strstr (line, "'''") ||
+        *value == '{')
         return 0;
     return *value != '[' || (line[length - 1] == ']' && !strchr (value, '#'));
 }
 
-int
-runtime_config_is_usual (char *text, size_t size)
+int runtime_config_is_usual (char *text, size_t size)
 {
     if (memchr (text, '\0', size))
         return 0;
@@ -151,15 +149,15 @@ runtime_config_is_usual (char *text, size_t size)
 }
 
 // The whole of a small regular file, with a NUL behind it that is not counted; NULL for any other.
-static char *
-read_file (const char *path, size_t *size)
+static char *read_file (const char *path, size_t *size)
 {
     struct stat status;
     int file = open (path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (file < 0)
         return NULL;
     char *text = NULL;
-    if (fstat (file, &status) == 0 && S_ISREG (status.st_mode) && status.st_size < FILE_LIMIT && (text = malloc ((size_t) status.st_size + 2))) {
+    if (fstat (file, &status) == 0 && S_ISREG (status.st_mode) && status.st_size < FILE_LIMIT &&
+        (text = malloc ((size_t) status.st_size + 2))) {
         // One byte more than it had: a file that grows is not read as a part of itself.
         ssize_t length = read (file, text, (size_t) status.st_size + 1);
         if (length != (ssize_t) status.st_size) {
@@ -174,8 +172,7 @@ read_file (const char *path, size_t *size)
     return text;
 }
 
-static int
-file_holds (const char *path, int (*holds) (char *, size_t), int unread)
+static int file_holds (const char *path, int (*holds) (char *, size_t), int unread)
 {
     size_t size = 0;
     char *text = read_file (path, &size);
@@ -184,8 +181,7 @@ file_holds (const char *path, int (*holds) (char *, size_t), int unread)
     return answer;
 }
 
-static int
-settings_are_usual (void)
+static int settings_are_usual (void)
 {
     const char *named = getenv ("NVIDIA_CTK_CONFIG_FILE_PATH"), *directory = getenv ("XDG_CONFIG_HOME");
     struct stat status;
@@ -205,8 +201,7 @@ settings_are_usual (void)
 }
 
 // The command among the words of a runtime's command line, and its bundle; NULL where Python has to say.
-static const char *
-command_of (char *const words[], const char **bundle)
+static const char *command_of (char *const words[], const char **bundle)
 {
     for (; *words && **words == '-' && (*words)[1]; words++) {
         const char *name = *words + strspn (*words, "-");
@@ -219,7 +214,7 @@ command_of (char *const words[], const char **bundle)
     for (*bundle = "."; *words; words++) {
         const char *name = *words + strspn (*words, "-");
         size_t length = strcspn (name, "=");
-        if (**words != '-' || !(listed ((const char *const[]){ "b", "bundle", NULL }, name, length)))
+        if (**words != '-' || !(listed ((const char *const[]) { "b", "bundle", NULL }, name, length)))
             continue;
         if (!name[length] && !words[1])
             return NULL;
@@ -228,8 +223,7 @@ command_of (char *const words[], const char **bundle)
     return command;
 }
 
-static int
-is_usual (char *const words[])
+static int is_usual (char *const words[])
 {
     const char *bundle, *command = command_of (words, &bundle);
     char path[PATH_LIMIT];
@@ -244,8 +238,7 @@ is_usual (char *const words[])
 }
 
 // In the directories of PATH, then the usual ones. 0 where there is none, or this program has its name.
-static int
-find_runtime (char *path, size_t size)
+static int find_runtime (char *path, size_t size)
 {
     struct stat own, found;
     const char *variable = getenv ("PATH");
@@ -256,16 +249,15 @@ find_runtime (char *path, size_t size)
             for (const char *part = usual ? DEFAULT_PATH : variable ? variable : ""; *part; part += *part == ':') {
                 int length = (int) strcspn (part, ":");
                 int written = snprintf (path, size, "%.*s/%s", length, part, *name);
-                if (*part == '/' && written > 0 && (size_t) written < size && stat (path, &found) == 0 && S_ISREG (found.st_mode)
-                    && access (path, X_OK) == 0)
+                if (*part == '/' && written > 0 && (size_t) written < size && stat (path, &found) == 0 && S_ISREG (found.st_mode) &&
+                    access (path, X_OK) == 0)
                     return found.st_dev != own.st_dev || found.st_ino != own.st_ino;
                 part += length;
             }
     return 0;
 }
 
-void
-runtime_become (const char *name, char *argv[])
+void runtime_become (const char *name, char *argv[])
 {
     char path[PATH_LIMIT], *called = argv[0];
     if (!listed (NAMES, name, strlen (name)) || !is_usual (argv + 1) || !find_runtime (path, sizeof path))

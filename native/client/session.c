@@ -17,8 +17,7 @@ enum { SIGNAL_COUNT = sizeof SIGNALS / sizeof SIGNALS[0] };
 
 static int connection = -1;
 
-static void
-forward_signal (int number)
+static void forward_signal (int number)
 {
     int before = errno;
     const char packet[2] = { 'K', (char) number };
@@ -27,8 +26,7 @@ forward_signal (int number)
 }
 
 // Signals that the caller ignores stay ignored.
-static void
-forward_signals (void)
+static void forward_signals (void)
 {
     struct sigaction ours = { .sa_handler = forward_signal, .sa_flags = SA_RESTART }, now;
     sigemptyset (&ours.sa_mask);
@@ -37,8 +35,7 @@ forward_signals (void)
             sigaction (SIGNALS[i], &ours, NULL);
 }
 
-static int
-connect_to_agent (void)
+static int connect_to_agent (void)
 {
     const struct sockaddr_un address = { .sun_family = AF_UNIX, .sun_path = NVC_AGENT_SOCKET };
     connection = socket (AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -52,8 +49,7 @@ connect_to_agent (void)
     return 0;
 }
 
-static int
-send_request (const char *request, size_t length)
+static int send_request (const char *request, size_t length)
 {
     int directory = open (".", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0)
@@ -66,7 +62,10 @@ send_request (const char *request, size_t length)
     memset (&ancillary, 0, sizeof ancillary);
     struct iovec part = { .iov_base = (void *) (uintptr_t) request, .iov_len = length };
     struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &ancillary, .msg_controllen = sizeof ancillary,
+        .msg_iov = &part,
+        .msg_iovlen = 1,
+        .msg_control = &ancillary,
+        .msg_controllen = sizeof ancillary,
     };
     struct cmsghdr *rights = CMSG_FIRSTHDR (&message);
     rights->cmsg_level = SOL_SOCKET;
@@ -79,8 +78,7 @@ send_request (const char *request, size_t length)
 }
 
 // The next packet; its length, 0 at the end of the connection, -1 when none comes in time (-1: no limit).
-static ssize_t
-receive (char *packet, size_t size, int milliseconds)
+static ssize_t receive (char *packet, size_t size, int milliseconds)
 {
     for (;;) {
         ssize_t length = recv (connection, packet, size, 0);
@@ -94,12 +92,11 @@ receive (char *packet, size_t size, int milliseconds)
     }
 }
 
-enum outcome
-session_run (const char *request, size_t length, int *status)
+enum outcome session_run (const char *request, size_t length, int *status)
 {
     char packet[1 + sizeof *status];
-    if (connect_to_agent () != 0 || send_request (request, length) != 0
-        || receive (packet, sizeof packet, READY_MILLISECONDS) != 1 || packet[0] != 'R') {
+    if (connect_to_agent () != 0 || send_request (request, length) != 0 ||
+        receive (packet, sizeof packet, READY_MILLISECONDS) != 1 || packet[0] != 'R') {
         if (connection >= 0)
             close (connection);
         return BECOME_PYTHON;

@@ -269,7 +269,9 @@ struct answer call_ioctl (struct tenant *tenant, const struct seccomp_notif *not
 {
     uint32_t request = (uint32_t) notification->data.args[1], client;
     int descriptor = (int) notification->data.args[0];
-    struct rm_call call = { .file = process->serial, .descriptor = (uint32_t) descriptor, .request = request, .head = tenant->head };
+    struct rm_call call = {
+        .file = process->serial, .descriptor = (uint32_t) descriptor, .request = request, .head = tenant->head
+    };
     struct answer answer;
     enum rm_uvm_kind uvm = rm_abi_uvm_kind (tenant->abi, request);
 

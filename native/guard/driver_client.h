@@ -10,13 +10,13 @@
 
 struct privsep;
 
-#define DRIVER_HANDLE_DEVICE 0xcaf00000u    /* + the GPU's device instance */
+#define DRIVER_HANDLE_DEVICE 0xcaf00000u /* + the GPU's device instance */
 #define DRIVER_HANDLE_SUBDEVICE 0xcaf01000u
 /* A status of no driver's: the ioctl itself failed. */
 #define DRIVER_FAILED 0xffffu
 
 struct driver_client {
-    int control;     /* -1: none */
+    int control; /* -1: none */
     uint32_t client; /* 0: none */
     int nodes[RM_MAX_GPUS];
     uint32_t node_count;

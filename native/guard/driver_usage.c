@@ -61,15 +61,15 @@ bool driver_usage_has_client (struct driver_usage *usage, uint32_t client)
     return head.status != NV_ERR_INVALID_OBJECT_HANDLE && head.status != NV_ERR_INVALID_CLIENT;
 }
 
-long driver_usage_ask (const struct driver_client *client, int gpu, NV2080_CTRL_GPU_GET_PID_INFO_PARAMS *answer, const uint32_t *pids,
-                       unsigned count, struct process_usage *found)
+long driver_usage_ask (const struct driver_client *client, int gpu, NV2080_CTRL_GPU_GET_PID_INFO_PARAMS *answer,
+                       const uint32_t *pids, unsigned count, struct process_usage *found)
 {
     memset (answer, 0, sizeof (*answer));
     answer->pidInfoListCount = count;
     for (unsigned i = 0; i < count; i++)
         answer->pidInfoList[i].pid = pids[i];
-    if (driver_client_control (client, DRIVER_HANDLE_SUBDEVICE + client->gpus[gpu].instance, NV2080_CTRL_CMD_GPU_GET_PID_INFO, answer,
-                               sizeof (*answer)) != NV_OK)
+    if (driver_client_control (client, DRIVER_HANDLE_SUBDEVICE + client->gpus[gpu].instance, NV2080_CTRL_CMD_GPU_GET_PID_INFO,
+                               answer, sizeof (*answer)) != NV_OK)
         return -EIO;
     for (unsigned i = 0; i < count; i++) {
         const NV2080_CTRL_GPU_PID_INFO_VIDEO_MEMORY_USAGE_DATA *usage = &answer->pidInfoList[i].data.vidMemUsage;

@@ -26,7 +26,7 @@ long driver_usage_of_process (struct driver_usage *driver_usage, const uint8_t u
 bool driver_usage_has_client (struct driver_usage *driver_usage, uint32_t client);
 /* The same of up to DRIVER_USAGE_PIDS processes in one question. gpu: the place in the client's. answer: room for it. */
 #define DRIVER_USAGE_PIDS 200u /* NV2080_CTRL_GPU_GET_PID_INFO_MAX_COUNT */
-long driver_usage_ask (const struct driver_client *client, int gpu, NV2080_CTRL_GPU_GET_PID_INFO_PARAMS *answer, const uint32_t *pids,
-                       unsigned count, struct process_usage *found);
+long driver_usage_ask (const struct driver_client *client, int gpu, NV2080_CTRL_GPU_GET_PID_INFO_PARAMS *answer,
+                       const uint32_t *pids, unsigned count, struct process_usage *found);
 
 #endif

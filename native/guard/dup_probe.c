@@ -41,10 +41,12 @@ struct dup_probe {
 /* In place of whatever its owner allowed, or (SHARE_COMPOSE) beside it, this client may duplicate the object. */
 static uint32_t share (int file, uint32_t client, uint32_t object, uint32_t target, uint8_t action)
 {
-    NVOS57_PARAMETERS head = { .hClient = client,
-                               .hObject = object,
-                               .sharePolicy = { .target = target, .accessMask = SHARE_DUP_OBJECT, .type = SHARE_TYPE_CLIENT, .action = action },
-                               .status = DRIVER_FAILED };
+    NVOS57_PARAMETERS head = {
+        .hClient = client,
+        .hObject = object,
+        .sharePolicy = { .target = target, .accessMask = SHARE_DUP_OBJECT, .type = SHARE_TYPE_CLIENT, .action = action },
+        .status = DRIVER_FAILED
+    };
 
     return ioctl (file, NV_REQUEST (NV_ESC_RM_SHARE, sizeof (head)), &head) == 0 ? head.status : DRIVER_FAILED;
 }
@@ -113,8 +115,8 @@ static bool can_move_pieces (struct dup_probe *probe)
     memory.params.owner = 0x6e76;
     memory.params.attr = 0x18000000;
     memory.params.size = 65536;
-    if (driver_client_alloc (&probing->client, DRIVER_HANDLE_DEVICE + probing->client.gpus[0].instance, piece.handle, NV01_MEMORY_LOCAL_USER,
-                             &memory) != 0)
+    if (driver_client_alloc (&probing->client, DRIVER_HANDLE_DEVICE + probing->client.gpus[0].instance, piece.handle,
+                             NV01_MEMORY_LOCAL_USER, &memory) != 0)
         return true; /* a full GPU says nothing about the quarantine */
     is_good = probe_move (probe, &piece, QUARANTINE_CLIENT) && probe_move (probe, &piece, PROBE_CLIENT);
     probe_free (probe, &piece, PROBE_CLIENT);
@@ -236,7 +238,8 @@ bool probe_take (struct dup_probe *probe, int file, uint32_t client, uint32_t ha
 uint64_t probe_bytes (const struct dup_probe *probe, const struct probe_piece *piece, enum probe_client which)
 {
     const struct driver_client *client = &probe->connections[which].client;
-    NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS class = { .hObject = piece->handle, .index = NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_CLASSID };
+    NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS class = { .hObject = piece->handle,
+                                                        .index = NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_CLASSID };
     NV0041_CTRL_SURFACE_INFO size = { .index = NV0041_CTRL_SURFACE_INFO_INDEX_PHYS_SIZE };
     NV0041_CTRL_GET_SURFACE_INFO_PARAMS info = { .surfaceInfoListSize = 1, .surfaceInfoList = (NvP64) (uintptr_t) &size };
 
@@ -269,7 +272,8 @@ bool probe_is_same (const struct dup_probe *probe, const struct probe_piece *pie
     const struct driver_client *client = &probe->connections[QUARANTINE_CLIENT].client;
     NV0000_CTRL_CLIENT_OBJECTS_ARE_DUPLICATES_PARAMS params = { .hObject1 = piece->handle, .hObject2 = other->handle };
 
-    return driver_client_control (client, client->client, NV0000_CTRL_CMD_CLIENT_OBJECTS_ARE_DUPLICATES, &params, sizeof (params)) == NV_OK &&
+    return driver_client_control (client, client->client, NV0000_CTRL_CMD_CLIENT_OBJECTS_ARE_DUPLICATES, &params,
+                                  sizeof (params)) == NV_OK &&
            params.bDuplicates != 0;
 }
 
@@ -283,8 +287,8 @@ bool probe_query (struct dup_probe *probe, int gpu, enum probe_client which, uin
     answer->pidInfoListCount = 1;
     answer->pidInfoList[0].pid = probe->connections[which].pid;
     answer->pidInfoList[0].index = 0; /* video memory */
-    if (driver_client_control (probing, DRIVER_HANDLE_SUBDEVICE + probing->gpus[gpu].instance, NV2080_CTRL_CMD_GPU_GET_PID_INFO, answer,
-                               sizeof (*answer)) != NV_OK)
+    if (driver_client_control (probing, DRIVER_HANDLE_SUBDEVICE + probing->gpus[gpu].instance, NV2080_CTRL_CMD_GPU_GET_PID_INFO,
+                               answer, sizeof (*answer)) != NV_OK)
         return false;
     *private_bytes = found->memPrivate;
     *shared_bytes = found->memSharedOwned + found->memSharedDuped;

@@ -33,7 +33,7 @@ int probe_gpu (const struct dup_probe *probe, const uint8_t uuid[16]);
  * no other client can duplicate it. GONE: the driver has no such object. NONE: it cannot be duplicated. */
 enum probe_result { PROBE_MADE, PROBE_NONE, PROBE_GONE };
 enum probe_result probe_duplicate (struct dup_probe *probe, int file, uint32_t client, uint32_t handle, enum probe_client to,
-                      struct probe_piece *piece);
+                                   struct probe_piece *piece);
 bool probe_move (struct dup_probe *probe, const struct probe_piece *piece, enum probe_client to);
 /* One without a handle: nothing. */
 void probe_free (struct dup_probe *probe, const struct probe_piece *piece, enum probe_client from);

@@ -57,11 +57,9 @@ static long switch_some (const struct edge_channel *by, struct edge_channel *con
 
 static long ask (const struct edge_channel *by, uint32_t object, uint32_t command, void *params, uint32_t size)
 {
-    NVOS54_PARAMETERS control = { .hClient = by->client,
-                                  .hObject = object,
-                                  .cmd = command,
-                                  .params = (NvP64) (uintptr_t) params,
-                                  .paramsSize = size };
+    NVOS54_PARAMETERS control = {
+        .hClient = by->client, .hObject = object, .cmd = command, .params = (NvP64) (uintptr_t) params, .paramsSize = size
+    };
 
     return ioctl (by->file, NV_REQUEST (NV_ESC_RM_CONTROL, sizeof (control)), &control) != 0 ? -errno : (long) control.status;
 }

@@ -18,7 +18,8 @@ void guard_changed (struct guard *guard)
     uint64_t one = 1;
 
     /* Mostly it is: then the reader, which clears it before it reads under the tenant's lock, sees what changed. */
-    if (!atomic_load (&guard->is_changed) && !atomic_exchange (&guard->is_changed, true) && write (guard->changed_descriptor, &one, sizeof (one)) < 0)
+    if (!atomic_load (&guard->is_changed) && !atomic_exchange (&guard->is_changed, true) &&
+        write (guard->changed_descriptor, &one, sizeof (one)) < 0)
         return; /* it is readable already */
 }
 
@@ -98,12 +99,12 @@ void guard_note (struct tenant *tenant, enum rm_reason reason, uint32_t number, 
     }
     /* Each of these cost a process its life. */
     if ((own < EVENTS_OF_ONE || is_end) && guard->event_count < GUARD_EVENTS)
-        guard->events[guard->event_count++] =
-            (struct guard_event) { .when_ns = (uint64_t) now.tv_sec * 1000000000u + (uint64_t) now.tv_nsec,
-                                   .tenant = tenant->id,
-                                   .reason = (uint32_t) reason,
-                                   .number = number,
-                                   .pid = (uint32_t) pid };
+        guard->events[guard->event_count++] = (struct guard_event) { .when_ns = (uint64_t) now.tv_sec * 1000000000u +
+                                                                                (uint64_t) now.tv_nsec,
+                                                                     .tenant = tenant->id,
+                                                                     .reason = (uint32_t) reason,
+                                                                     .number = number,
+                                                                     .pid = (uint32_t) pid };
     pthread_mutex_unlock (&guard->lock);
     if (write (guard->event_descriptor, &one, sizeof (one)) < 0)
         return; /* full: it is readable already */

@@ -88,7 +88,8 @@ bool foreign_is_retained (void *context)
     bool is_same = false;
 
     pthread_mutex_lock (&tenant->guard->probe_lock);
-    for (const struct retained_piece *entry = tenant->retained.pieces; entry != NULL && !is_same && compared < RM_COMPARED_MAX; entry = entry->next)
+    for (const struct retained_piece *entry = tenant->retained.pieces; entry != NULL && !is_same && compared < RM_COMPARED_MAX;
+         entry = entry->next)
         if (entry->piece.gpu == held->gpu && entry->piece.handle != 0) {
             is_same = probe_is_same (tenant->guard->dup_probe, &entry->piece, held);
             compared++;

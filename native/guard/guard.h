@@ -124,7 +124,7 @@ int guard_tenant_freeze (struct guard *guard, uint32_t id, uint32_t gpu, uint32_
  * guard_tenant_freeze for it.
  */
 struct guard_phase {
-    uint32_t tenant, gpu;  /* its number, and the GPU's index in its limits */
+    uint32_t tenant, gpu; /* its number, and the GPU's index in its limits */
     uint32_t since, until; /* microseconds of the period; until may lie beyond its end and goes on at 0 then */
 };
 struct guard_phases;

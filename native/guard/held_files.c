@@ -213,8 +213,8 @@ void held_file_add (struct tenant *tenant, uint32_t client, int file, uint64_t s
     if (retained->file_count == HELD_FILES)
         make_room (tenant);
     owner = process_by_serial (tenant, rm_file_of (tenant->rm, client));
-    retained->files[retained->file_count++] =
-        (struct held_file) { client, file, owner != NULL && !owner->dead ? owner->serial : serial };
+    retained->files[retained->file_count++] = (struct held_file) { client, file,
+                                                                   owner != NULL && !owner->dead ? owner->serial : serial };
 }
 
 void held_files_after_call (struct tenant *tenant, const struct rm_call *call)

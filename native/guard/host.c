@@ -18,10 +18,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-static void *host_allocate (void *context, size_t size)
-{
-    return tenant_allocate (context, 1, size);
-}
+static void *host_allocate (void *context, size_t size) { return tenant_allocate (context, 1, size); }
 
 static void host_release (void *context, void *memory, size_t size)
 {
@@ -130,8 +127,7 @@ static struct rm_numbers host_numbers (void *context, int gpu)
 {
     const struct tenant *tenant = context;
 
-    return (struct rm_numbers) { .limit = tenant->limits.gpus[gpu].memory,
-                                 .used = tenant_used (tenant, (uint32_t) gpu) };
+    return (struct rm_numbers) { .limit = tenant->limits.gpus[gpu].memory, .used = tenant_used (tenant, (uint32_t) gpu) };
 }
 
 static uint32_t host_timeslice (void *context, int gpu)

@@ -64,8 +64,9 @@ bool inflight_add (struct tenant *tenant, struct process *process, const struct 
         process_set_suspect (tenant, process, true);
     }
     tenant->unconfirmed_calls++;
-    tenant->inflight[tenant->inflight_count] =
-        (struct inflight_call) { .thread = (int32_t) notification->pid, .serial = process->serial, .at = now };
+    tenant->inflight[tenant->inflight_count] = (struct inflight_call) { .thread = (int32_t) notification->pid,
+                                                                        .serial = process->serial,
+                                                                        .at = now };
     memcpy (tenant->inflight[tenant->inflight_count++].arguments, notification->data.args, sizeof (tenant->inflight[0].arguments));
     return true;
 }

@@ -69,7 +69,8 @@ bool managed_was_seen (const struct process *process)
 /* Bytes. false: the process ended, and nothing, or not everything, was there to be read; or that may be so. */
 static bool mapped (struct tenant *tenant, struct process *process, uint64_t *bytes)
 {
-    uint64_t found = 0; /* shared mappings whose offset is their address: UVM's (uvm_mmap, kernel-open/nvidia-uvm/uvm.c), of any name */
+    uint64_t found =
+        0; /* shared mappings whose offset is their address: UVM's (uvm_mmap, kernel-open/nvidia-uvm/uvm.c), of any name */
     struct process *current = wait_begin (tenant, process->pid);
     int file = privsep_maps (&tenant->guard->privsep, process);
     enum maps_result result = file >= 0 ? maps_sum (file, &found) : file == -ESRCH ? MAPS_NONE : MAPS_UNKNOWN;

@@ -57,7 +57,8 @@ static bool copy_all (struct tenant *tenant, pid_t thread, uint64_t address, voi
 /* As it was when the struct was read: the same memory, and what another thread writes there meanwhile is not part of the call either way. */
 static bool is_in_window (const struct memory_window *window, uint64_t address, size_t size)
 {
-    return address >= window->address && address - window->address <= window->size && size <= window->size - (address - window->address);
+    return address >= window->address && address - window->address <= window->size &&
+           size <= window->size - (address - window->address);
 }
 
 bool memory_read (struct tenant *tenant, pid_t thread, uint64_t address, void *to, size_t size)

@@ -22,8 +22,9 @@ struct tenant;
 struct notified {
     int listener;
     uint64_t id;
-    bool is_unchecked; /* something of the call was found by a number, a thread's or a descriptor's, since its thread was seen to wait */
-    bool is_over;      /* its thread does not wait any more: nothing of its process is touched for it */
+    bool
+        is_unchecked; /* something of the call was found by a number, a thread's or a descriptor's, since its thread was seen to wait */
+    bool is_over; /* its thread does not wait any more: nothing of its process is touched for it */
 };
 
 /* What was just looked up by a number may be another's: a number can be given anew once the caller has ended. */

@@ -27,10 +27,7 @@ int phase_check (uint32_t period, const struct guard_phase *phases, uint32_t cou
     return 0;
 }
 
-static uint64_t shifted (const struct phase_entry *entry, uint64_t time)
-{
-    return time > entry->offset ? time - entry->offset : 0;
-}
+static uint64_t shifted (const struct phase_entry *entry, uint64_t time) { return time > entry->offset ? time - entry->offset : 0; }
 
 /* Of the calls of several clients the first lets the tenant in, and the last one stops it. Both of the clock's time. */
 static void count (struct phase_entry *entry, bool frozen, uint64_t began, uint64_t ended)
@@ -61,10 +58,7 @@ static void count_all_let_in (struct phase_plan *plan, uint64_t at)
             count_let_in (&plan->entries[i], at);
 }
 
-static void forget (struct phase_plan *plan, uint32_t place)
-{
-    plan->entries[place] = plan->entries[--plan->count];
-}
+static void forget (struct phase_plan *plan, uint32_t place) { plan->entries[place] = plan->entries[--plan->count]; }
 
 /* Another part of the period, or of another period. What is owed by now stays owed; but of what a tenant had by another
  * share, only as much as an ordinary phase may be ahead or behind: to go from 70 % to 10 % is no debt. */
@@ -135,8 +129,7 @@ int phase_set (struct phase_plan *plan, uint32_t period, const struct guard_phas
 
         if (share == 0)
             share = 1;
-        while (place < plan->count &&
-               (plan->entries[place].tenant != phase->tenant || plan->entries[place].gpu != phase->gpu))
+        while (place < plan->count && (plan->entries[place].tenant != phase->tenant || plan->entries[place].gpu != phase->gpu))
             place++;
         if (share >= WHOLE)
             continue; /* always on */

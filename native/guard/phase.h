@@ -21,11 +21,11 @@
 struct phase_entry {
     uint32_t tenant, gpu;
     uint64_t offset; /* ns: its on-phases begin at multiples of the period and this */
-    struct cap cap;  /* its times are offset earlier than the clock's */
+    struct cap cap; /* its times are offset earlier than the clock's */
     uint64_t frozen_at; /* when it was last taken off */
-    bool leaving;    /* no longer in the plan: thawed as soon as can be, then forgotten */
-    bool hurried;    /* is to be thawed at once: it would be off for longer than a period, since the plan changed */
-    bool let_in;     /* thawed, and counted as soon as the tenant before it is stopped */
+    bool leaving; /* no longer in the plan: thawed as soon as can be, then forgotten */
+    bool hurried; /* is to be thawed at once: it would be off for longer than a period, since the plan changed */
+    bool let_in; /* thawed, and counted as soon as the tenant before it is stopped */
     uint64_t let_in_began, let_in_ended;
     uint64_t ahead; /* ns: of the calls that stop it, how long all but the last take */
     uint64_t not_before; /* its next call: the tenant was busy */

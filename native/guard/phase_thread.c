@@ -58,7 +58,9 @@ static void make (struct phase_thread *thread, const struct phase_step *step)
     }
     /* One that has no channels at the moment took no call, and exists. At the end a busy one is not waited for. */
     phase_done (&thread->plan, step, began, guard_now (),
-                result == -ENOENT || result == -EBUSY || result == -EAGAIN ? 0 : result > 0 ? (unsigned) result : 1);
+                result == -ENOENT || result == -EBUSY || result == -EAGAIN ? 0
+                : result > 0                                               ? (unsigned) result
+                                                                           : 1);
 }
 
 static void *run (void *argument)

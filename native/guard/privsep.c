@@ -23,7 +23,8 @@ void privsep_end (struct privsep *self)
 }
 
 /* files: exactly `count` come with a reply that is no error. */
-static int ask (struct privsep *self, const struct privsep_request *request, struct privsep_reply *reply, int *files, unsigned count)
+static int ask (struct privsep *self, const struct privsep_request *request, struct privsep_reply *reply, int *files,
+                unsigned count)
 {
     int found[CHANNEL_DESCRIPTORS];
     unsigned used = CHANNEL_DESCRIPTORS;

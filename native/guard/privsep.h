@@ -16,16 +16,17 @@
 #include <sys/types.h>
 
 enum privsep_operation {
-    PRIVSEP_PROCESS = 1, /* thread; reply: pid, start_time, numbers: its pid in each pid namespace, from the host's on inwards (NSpid);
+    PRIVSEP_PROCESS =
+        1, /* thread; reply: pid, start_time, numbers: its pid in each pid namespace, from the host's on inwards (NSpid);
                           * descriptors: a pidfd, /proc/PID/mem (O_RDWR) */
-    PRIVSEP_FILE = 2,    /* process, number: a descriptor of its; reply: node; descriptor: a copy, of a node of the driver's only */
-    PRIVSEP_FILES = 3,   /* process; reply: numbers of its descriptors that are control nodes */
-    PRIVSEP_MAPS = 4,    /* process; descriptor: /proc/PID/maps */
+    PRIVSEP_FILE = 2, /* process, number: a descriptor of its; reply: node; descriptor: a copy, of a node of the driver's only */
+    PRIVSEP_FILES = 3, /* process; reply: numbers of its descriptors that are control nodes */
+    PRIVSEP_MAPS = 4, /* process; descriptor: /proc/PID/maps */
     PRIVSEP_SYSCALL = 5, /* process, thread; reply: state, arguments */
-    PRIVSEP_SPACE = 6,   /* process, thread; descriptors: a counter that execve switches on, /proc/PID/mem; pid 0: a counter of the
+    PRIVSEP_SPACE = 6, /* process, thread; descriptors: a counter that execve switches on, /proc/PID/mem; pid 0: a counter of the
                           * monitor's, twice */
-    PRIVSEP_KILL = 7,    /* process: SIGKILL */
-    PRIVSEP_DEVICE = 8,  /* number: 0: the control node; n: of the container's n-th GPU, from 1 on; descriptor: opened */
+    PRIVSEP_KILL = 7, /* process: SIGKILL */
+    PRIVSEP_DEVICE = 8, /* number: 0: the control node; n: of the container's n-th GPU, from 1 on; descriptor: opened */
 };
 
 #define PRIVSEP_NUMBERS 1024u
@@ -43,7 +44,7 @@ struct privsep_reply {
     int32_t result; /* 0 or -errno */
     int32_t pid;
     uint64_t start_time;
-    uint32_t node;  /* enum rm_node */
+    uint32_t node; /* enum rm_node */
     uint32_t state; /* enum privsep_thread_state; of a process: its parent has the same memory */
     uint64_t arguments[4]; /* of the system call in which the thread waits: its number, and the first three */
     uint32_t count, spare;

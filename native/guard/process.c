@@ -93,7 +93,8 @@ static struct process *enter (struct tenant *tenant, const struct privsep_proces
 
     for (unsigned i = 0; i < tenant->process_end; i++) {
         process = &tenant->processes[i];
-        if (process->serial != 0 && process->pid == found->pid && process->start_time == found->start_time && process_is_there (process)) {
+        if (process->serial != 0 && process->pid == found->pid && process->start_time == found->start_time &&
+            process_is_there (process)) {
             close (found->pidfd);
             close (process->memory);
             process->memory = found->memory;

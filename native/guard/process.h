@@ -46,7 +46,8 @@ struct process {
     uint64_t unreached_since; /* an ioctl on this client's file found no descriptor; 0: none did */
     uint32_t unreached_client;
     bool is_suspect; /* process_set_suspect */
-    bool is_due, has_inflight, is_cleared; /* of the current round of queries: it is about this one; calls of its are in flight, or over */
+    bool is_due, has_inflight,
+        is_cleared; /* of the current round of queries: it is about this one; calls of its are in flight, or over */
     uint64_t asked_at; /* the driver, about it, last (CLOCK_MONOTONIC ns); 0: never */
     uint64_t asked_falls; /* rm_reported_falls then */
     uint64_t usage_before[SHARE_MAX_GPUS], excess_before[SHARE_MAX_GPUS]; /* before that */

@@ -243,7 +243,8 @@ static void release (struct tenant *tenant, struct process *process)
     unconfirmed_release (tenant, process->serial);
     managed_forget (tenant, process);
     /* A client that it made and another process calls by is taken for that one's; the driver reports for the one that made it. */
-    process->is_inherited = has_heirs (tenant, process) || (rm_expects_client (tenant->rm, process->serial) && tenant_has_filter (tenant));
+    process->is_inherited = has_heirs (tenant, process) ||
+                            (rm_expects_client (tenant->rm, process->serial) && tenant_has_filter (tenant));
     if (process->is_inherited) {
         rm_drop_memory (tenant->rm, process->serial);
         return;

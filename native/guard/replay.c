@@ -28,8 +28,7 @@ static struct thread_entry *entry_of (struct tenant *tenant, pid_t thread)
     return entry->thread == thread ? entry : NULL;
 }
 
-void replay_keep (struct tenant *tenant, const struct seccomp_notif *notification, const struct answer *answer,
-                  bool undelivered)
+void replay_keep (struct tenant *tenant, const struct seccomp_notif *notification, const struct answer *answer, bool undelivered)
 {
     struct thread_entry *entry = entry_of (tenant, (pid_t) notification->pid);
     struct replay *replay = entry != NULL ? &entry->replay : NULL;
@@ -76,8 +75,7 @@ bool replay_find (struct tenant *tenant, const struct seccomp_notif *notificatio
 
     if (replay == NULL || replay->head_size == 0 ||
         memcmp (replay->arguments, notification->data.args, sizeof (replay->arguments)) != 0 ||
-        memcmp (replay->head, tenant->head, replay->head_size) != 0 ||
-        (!replay->undelivered && !is_done (tenant, replay)))
+        memcmp (replay->head, tenant->head, replay->head_size) != 0 || (!replay->undelivered && !is_done (tenant, replay)))
         return false;
     *answer = (struct answer) { .error = replay->error, .head_size = replay->head_size };
     return true;

@@ -21,8 +21,7 @@ struct replay {
 
 /* A call that was made, and whose answer a signal kept from its thread: the thread makes the same call again, and gets
  * that answer. Recording it: tenant->head still holds what was answered. */
-void replay_keep (struct tenant *tenant, const struct seccomp_notif *notification, const struct answer *answer,
-                  bool undelivered);
+void replay_keep (struct tenant *tenant, const struct seccomp_notif *notification, const struct answer *answer, bool undelivered);
 /* tenant->head: of the call that the thread makes now. */
 bool replay_find (struct tenant *tenant, const struct seccomp_notif *notification, struct answer *answer);
 

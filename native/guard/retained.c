@@ -6,7 +6,6 @@
  * A probe costs some calls of the driver, so small pieces are probed with a probability that grows with their size: a program that
  * retains pieces, of whatever size, has retained CERTAIN_BYTES on the average when the first of them is found, and then all are
  * probed. The sampling decision is made when the piece is being freed, so a program cannot know it before.
- *
  * Runs in the tenant's thread.
  */
 #include "clock.h"
@@ -59,8 +58,8 @@ struct retained_piece *retained_duplicate (struct tenant *tenant, const struct r
     entry->handle = piece->handle;
     entry->is_foreign = piece->is_foreign;
     entry->piece = (struct probe_piece) { .bytes = piece->bytes,
-                                           .gpu = probe_gpu (probe, tenant->limits.gpus[piece->gpu].uuid),
-                                           .is_below_subdevice = piece->is_below_subdevice };
+                                          .gpu = probe_gpu (probe, tenant->limits.gpus[piece->gpu].uuid),
+                                          .is_below_subdevice = piece->is_below_subdevice };
     /* Gone, though the ledger has it: another tenant that has the client's file has freed it, and its other holders are unknown. What the guard
      * cannot duplicate UVM cannot either. */
     if (entry->piece.gpu >= 0 && probe_duplicate (probe, file, piece->client, piece->handle, to, &entry->piece) != PROBE_NONE)
@@ -77,7 +76,8 @@ void retained_forget_dormant (struct tenant *tenant, const struct retained_piece
         struct retained_piece *entry = *at;
         bool is_same = entry->client == made->client && entry->handle == made->handle;
 
-        if (!is_same && entry->gpu == made->gpu && entry->serial != serial && entry->piece.bytes == made->piece.bytes && *questions > 0) {
+        if (!is_same && entry->gpu == made->gpu && entry->serial != serial && entry->piece.bytes == made->piece.bytes &&
+            *questions > 0) {
             (*questions)--;
             is_same = probe_is_same (probe, &entry->piece, &made->piece);
         }

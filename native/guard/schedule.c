@@ -34,7 +34,8 @@ bool schedule_is_off (const struct tenant *tenant, uint32_t gpu)
 
 uint32_t schedule_slice (const struct tenant *tenant, uint32_t gpu)
 {
-    uint32_t slice = atomic_load (&tenant->slice[gpu]), groups = tenant->decided[gpu].groups, now = rm_groups (tenant->rm, (int) gpu);
+    uint32_t slice = atomic_load (&tenant->slice[gpu]), groups = tenant->decided[gpu].groups,
+             now = rm_groups (tenant->rm, (int) gpu);
     uint32_t least = slice < 2 * SHORTEST_US ? BESIDE_SERVICE_US : SHORTEST_US;
 
     if (slice == 0 || groups == 0 || now <= groups)

@@ -131,8 +131,7 @@ uint64_t tenant_look (struct tenant *tenant, uint64_t now, int *held)
         again = next;
     if (tenant->retained.look_at != 0 && (again == 0 || tenant->retained.look_at < again))
         again = tenant->retained.look_at;
-    next = tenant->look_at == 0 || (tenant->ask_at != 0 && tenant->ask_at < tenant->look_at) ? tenant->ask_at
-                                                                                            : tenant->look_at;
+    next = tenant->look_at == 0 || (tenant->ask_at != 0 && tenant->ask_at < tenant->look_at) ? tenant->ask_at : tenant->look_at;
     *held = fair_wait (tenant, now);
     tenant_unlock (tenant);
     return again != 0 && (next == 0 || again < next) ? again : next;
@@ -175,7 +174,8 @@ static nfds_t waited_for (struct tenant *tenant, struct pollfd *waited, int held
     waited[count++] = (struct pollfd) { .fd = tenant->receiver.listener };
     for (unsigned i = 0; held == 0 && i < tenant->listener_count; i++)
         /* POLLHUP is always told. */
-        waited[count++] = (struct pollfd) { .fd = tenant->listeners[i], .events = atomic_load (&tenant->guard->is_abandoned) ? 0 : POLLIN };
+        waited[count++] = (struct pollfd) { .fd = tenant->listeners[i],
+                                            .events = atomic_load (&tenant->guard->is_abandoned) ? 0 : POLLIN };
     pthread_mutex_unlock (&tenant->listeners_lock);
     return count;
 }
@@ -307,8 +307,7 @@ struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct lim
     else if ((tenant->rm = rm_create (tenant->abi, RM_POSTURE_GUARD, &guard_host, tenant)) != NULL) {
         tenant->epoll = epoll_create1 (EPOLL_CLOEXEC);
         tenant->wake = eventfd (0, EFD_CLOEXEC | EFD_NONBLOCK);
-        if (tenant->epoll >= 0 && tenant->wake >= 0 &&
-            epoll_ctl (tenant->epoll, EPOLL_CTL_ADD, tenant->wake, &event) == 0 &&
+        if (tenant->epoll >= 0 && tenant->wake >= 0 && epoll_ctl (tenant->epoll, EPOLL_CTL_ADD, tenant->wake, &event) == 0 &&
             (errno = pthread_create (&tenant->runner, NULL, run, tenant)) == 0) {
             *error = 0;
             return tenant;

@@ -41,8 +41,8 @@ struct tenant {
     atomic_bool has_changes, planned_frozen[SHARE_MAX_GPUS];
     /* Why its channels are off beside that; the phase thread reads them too. */
     atomic_bool over[SHARE_MAX_GPUS]; /* above its quota by what could only be seen afterwards */
-    atomic_bool is_unresponsive;      /* its thread waits for too long */
-    atomic_bool is_paused;            /* limits say so */
+    atomic_bool is_unresponsive; /* its thread waits for too long */
+    atomic_bool is_paused; /* limits say so */
     struct edges edges;
     struct late_stops late;
     _Atomic uint32_t slice[SHARE_MAX_GPUS];
@@ -69,21 +69,21 @@ struct tenant {
     unsigned suspects; /* processes that are; asked at each FREE, where to look at all of them would cost a cache miss each */
     uint64_t next_serial;
     uint64_t refreshed_at; /* status.notifications then */
-    uint64_t ended_at;  /* the last of its processes that did (CLOCK_MONOTONIC ns); 0: all of them are refunded */
-    bool wants_refresh;    /* the current call was refused for what may have been given back by now */
+    uint64_t ended_at; /* the last of its processes that did (CLOCK_MONOTONIC ns); 0: all of them are refunded */
+    bool wants_refresh; /* the current call was refused for what may have been given back by now */
     uint64_t look_at, ask_at; /* the earliest of its processes' times (CLOCK_MONOTONIC ns); 0: none */
     bool unreached; /* one of its processes is */
     uint64_t waits_since; /* for something of a process, without the lock (CLOCK_MONOTONIC ns); 0: it does not */
     pid_t waits_for;
     bool are_edges_old; /* rm's channels changed since edges_publish */
-    uint64_t used[SHARE_MAX_GPUS];    /* what rm reserved */
+    uint64_t used[SHARE_MAX_GPUS]; /* what rm reserved */
     uint64_t managed[SHARE_MAX_GPUS]; /* mappings of the UVM node, on every GPU of the share: they can move to any */
     struct orphan_space orphan_spaces[TENANT_SPACES], orphan_overflow; /* the last: what stays charged for good */
     unsigned orphan_space_count;
     bool shares_uvm; /* ranges of a UVM file that it mapped outlive a process */
     uint64_t spaces_at, spaces_delay; /* when to look at them (CLOCK_MONOTONIC ns) */
     uint64_t excess[SHARE_MAX_GPUS]; /* driver-reported usage above the ledger, charged too */
-    uint64_t raced[SHARE_MAX_GPUS];  /* won by continued calls: charged until there is no process any more */
+    uint64_t raced[SHARE_MAX_GPUS]; /* won by continued calls: charged until there is no process any more */
     uint64_t raced_reported[SHARE_MAX_GPUS]; /* of them, what the driver reports still: the sum of the processes' */
     unsigned unconfirmed_calls; /* continued calls that may have taken what is not charged yet, at the most */
     struct unconfirmed_file unconfirmed[UNCONFIRMED_FILES];

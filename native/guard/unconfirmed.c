@@ -51,7 +51,8 @@ bool unconfirmed_hold (struct tenant *tenant, pid_t thread, uint32_t client)
         make_room (tenant);
     file = tenant->unconfirmed_count < UNCONFIRMED_FILES ? fcntl (tenant->copy, F_DUPFD_CLOEXEC, 0) : -1;
     if (file >= 0)
-        tenant->unconfirmed[tenant->unconfirmed_count++] = (struct unconfirmed_file) { file, client, tenant->current->serial, thread };
+        tenant->unconfirmed[tenant->unconfirmed_count++] = (struct unconfirmed_file) { file, client, tenant->current->serial,
+                                                                                       thread };
     return file >= 0;
 }
 

@@ -32,7 +32,8 @@ struct usage_gpu {
     uint64_t asked_ns;    /* CLOCK_MONOTONIC, before the question; 0: the driver did not answer */
     uint64_t used, total; /* bytes of its heap, of whichever owner */
     uint64_t idle;        /* `used` beyond all reported memory, when the prober first asked */
-    uint64_t sampled_ns, busy_ns; /* since the prober's start: time of which there are samples, and of it that in which it computed */
+    uint64_t sampled_ns,
+        busy_ns; /* since the prober's start: time of which there are samples, and of it that in which it computed */
     uint32_t first, count;        /* its rows */
 };
 

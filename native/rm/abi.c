@@ -58,22 +58,23 @@ const struct rm_control *rm_abi_control (const struct rm_abi *abi, uint32_t numb
 
 #define ROW(params) sizeof (params), offsetof (params, rmStatus)
 const struct rm_uvm rm_abi_uvm_calls[UVM_LAST + 1][2] = {
-    [UVM_MAP_EXTERNAL_ALLOCATION] = {{1200, 1196, 0, 550}, {9264, 9260, 550, 0}}, /* of 32 GPUs, of 256 */
-    [UVM_FREE] = {{ROW (UVM_CREATE_EXTERNAL_RANGE_PARAMS), 0, 590}, {ROW (UVM_FREE_PARAMS), 590, 0}},
-    [UVM_CREATE_EXTERNAL_RANGE] = {{ROW (UVM_CREATE_EXTERNAL_RANGE_PARAMS), 590, 0}},
-    [UVM_UNMAP_EXTERNAL] = {{ROW (UVM_UNMAP_EXTERNAL_PARAMS), 0, 0}},
-    [UVM_MAP_EXTERNAL_SPARSE] = {{ROW (UVM_UNMAP_EXTERNAL_PARAMS), 0, 0}},
-    [UVM_UNREGISTER_GPU_VASPACE] = {{ROW (UVM_UNREGISTER_GPU_VASPACE_PARAMS), 0, 0}},
-    [UVM_REGISTER_GPU] = {{ROW (UVM_REGISTER_GPU_PARAMS), 0, 0}},
-    [UVM_UNREGISTER_GPU] = {{ROW (UVM_UNREGISTER_GPU_PARAMS), 0, 0}},
+    [UVM_MAP_EXTERNAL_ALLOCATION] = { { 1200, 1196, 0, 550 }, { 9264, 9260, 550, 0 } }, /* of 32 GPUs, of 256 */
+    [UVM_FREE] = { { ROW (UVM_CREATE_EXTERNAL_RANGE_PARAMS), 0, 590 }, { ROW (UVM_FREE_PARAMS), 590, 0 } },
+    [UVM_CREATE_EXTERNAL_RANGE] = { { ROW (UVM_CREATE_EXTERNAL_RANGE_PARAMS), 590, 0 } },
+    [UVM_UNMAP_EXTERNAL] = { { ROW (UVM_UNMAP_EXTERNAL_PARAMS), 0, 0 } },
+    [UVM_MAP_EXTERNAL_SPARSE] = { { ROW (UVM_UNMAP_EXTERNAL_PARAMS), 0, 0 } },
+    [UVM_UNREGISTER_GPU_VASPACE] = { { ROW (UVM_UNREGISTER_GPU_VASPACE_PARAMS), 0, 0 } },
+    [UVM_REGISTER_GPU] = { { ROW (UVM_REGISTER_GPU_PARAMS), 0, 0 } },
+    [UVM_UNREGISTER_GPU] = { { ROW (UVM_UNREGISTER_GPU_PARAMS), 0, 0 } },
 };
 
 bool rm_abi_knows_uvm (const struct rm_abi *abi, uint32_t request)
 {
     /* What uvm_ioctl and uvm_tools_ioctl route, without the driver's tests. */
-    static const uint8_t known[] = {23, 24, 25, 26, 27, 28, 29, 30, 31, 33, 34, 37, 38, 39, 40, 41, 42, 43,
-                                    44, 45, 46, 47, 51, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65,
-                                    66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77};
+    static const uint8_t known[] = {
+        23, 24, 25, 26, 27, 28, 29, 30, 31, 33, 34, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 51, 53,
+        54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77
+    };
 
     if (request == UVM_INITIALIZE || request == UVM_DEINITIALIZE)
         return true;

@@ -33,10 +33,7 @@ static struct object *add (struct rm *rm, const struct rm_call *call, uint32_t h
 }
 
 /* The driver takes the client for a parent of 0 (alloc_free.c). */
-static uint32_t parent_of (const NVOS21_PARAMETERS *head)
-{
-    return head->hObjectParent != 0 ? head->hObjectParent : head->hRoot;
-}
+static uint32_t parent_of (const NVOS21_PARAMETERS *head) { return head->hObjectParent != 0 ? head->hObjectParent : head->hRoot; }
 
 /* What the driver refuses because the handle is taken. Continued, the call could be another one by then, and would free nothing. */
 static bool is_taken (const struct rm *rm, const NVOS21_PARAMETERS *head, const struct rm_class *class)
@@ -65,10 +62,7 @@ static enum rm_verdict dup_source (struct rm *rm, struct rm_call *call, uint32_t
     return RM_PERFORM;
 }
 
-static struct memory *taken (const struct rm_call *call)
-{
-    return (struct memory *) (uintptr_t) call->own.serial;
-}
+static struct memory *taken (const struct rm_call *call) { return (struct memory *) (uintptr_t) call->own.serial; }
 
 /* Fabric memory is a range of addresses on NVLink, none of its own. Made over a piece of video memory it holds on to
  * it; what is attached later (ATTACH_MEM) it does not keep: its FREE takes it away (mem_fabric.c,
@@ -240,8 +234,7 @@ void alloc_end (struct rm *rm, struct rm_call *call, bool done)
                 object->memory = taken (call); /* the driver counts the piece, and not this */
             break;
         }
-        memory_commit (rm, object, call->own.gpu, call->own.reserved,
-                       has_params ? get64 (call->params, class->size_at) : 0);
+        memory_commit (rm, object, call->own.gpu, call->own.reserved, has_params ? get64 (call->params, class->size_at) : 0);
         break;
     case CLASS_GROUP:
     case CLASS_CHANNEL:
@@ -262,15 +255,14 @@ enum rm_verdict alloc_memory_begin (struct rm *rm, struct rm_call *call)
     call->own.number = number;
     call->own.class = class;
     /* NV01_MEMORY_LOCAL_PRIVILEGED is registers of the device here; only the caller can map what the driver hands out. */
-    if (class == NULL || (number != NV01_MEMORY_LOCAL_USER && class->kind != CLASS_SYSTEM_MEMORY &&
-                          number != NV01_MEMORY_SYSTEM_OS_DESCRIPTOR)) {
+    if (class == NULL ||
+        (number != NV01_MEMORY_LOCAL_USER && class->kind != CLASS_SYSTEM_MEMORY && number != NV01_MEMORY_SYSTEM_OS_DESCRIPTOR)) {
         if (is_guard (rm))
             return refuse (rm, call, MEMORY_STATUS, NV_ERR_INVALID_CLASS, RM_FORBIDDEN_CLASS, number);
         return RM_CONTINUE;
     }
     if (is_full (rm))
-        return refuse (rm, call, MEMORY_STATUS, NV_ERR_INSUFFICIENT_RESOURCES, RM_TOO_MANY,
-                       rm_request_number (call->request));
+        return refuse (rm, call, MEMORY_STATUS, NV_ERR_INSUFFICIENT_RESOURCES, RM_TOO_MANY, rm_request_number (call->request));
     if (!evidence_has (rm, call, ((const NVOS21_PARAMETERS *) call->head)->hRoot, parent_of (call->head)))
         return refuse (rm, call, MEMORY_STATUS, NV_ERR_OBJECT_NOT_FOUND, RM_UNKNOWN_OBJECT, rm_request_number (call->request));
     /* NV01_MEMORY_LOCAL_USER here allocates nothing: it is the old question of how much memory there is, less one byte (and for

@@ -24,10 +24,7 @@ static enum meaning meaning_of (uint32_t index)
 }
 
 /* Never more than the driver said: the GPU may be smaller than the share, or full of others' memory. */
-static uint64_t total_of (const struct rm_numbers *numbers, uint64_t said)
-{
-    return numbers->limit < said ? numbers->limit : said;
-}
+static uint64_t total_of (const struct rm_numbers *numbers, uint64_t said) { return numbers->limit < said ? numbers->limit : said; }
 
 static uint64_t free_of (const struct rm_numbers *numbers, uint64_t said)
 {
@@ -57,10 +54,7 @@ static void answer_info (const struct rm_numbers *numbers, NV2080_CTRL_FB_INFO *
     }
 }
 
-static uint32_t at_most (uint32_t count, uint32_t limit)
-{
-    return count < limit ? count : limit;
-}
+static uint32_t at_most (uint32_t count, uint32_t limit) { return count < limit ? count : limit; }
 
 /* Elements of an array that begins at `at`: as many as are said, and as there are in params of `size` bytes. */
 static uint32_t count_in (uint32_t said, uint32_t size, size_t at, size_t element)
@@ -163,8 +157,7 @@ void answer_control (struct rm *rm, const struct rm_control *control, struct rm_
         answer_info (&numbers, info->fbInfoList,
                      count_in (info->fbInfoListSize, size, sizeof (*info), sizeof (info->fbInfoList[0])));
     else if (control->kind == CONTROL_FB_INFO_LIST && call->list != NULL)
-        answer_info (&numbers, call->list,
-                     count_in (info->fbInfoListSize, call->list_size, 0, sizeof (info->fbInfoList[0])));
+        answer_info (&numbers, call->list, count_in (info->fbInfoListSize, call->list_size, 0, sizeof (info->fbInfoList[0])));
 }
 
 void answer_heap (struct rm *rm, int gpu, NVOS32_PARAMETERS *head, bool is_info)

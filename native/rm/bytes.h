@@ -19,14 +19,8 @@ static inline uint64_t get64 (const void *from, size_t at)
     return value;
 }
 
-static inline void set32 (void *to, size_t at, uint32_t value)
-{
-    __builtin_memcpy ((uint8_t *) to + at, &value, sizeof (value));
-}
+static inline void set32 (void *to, size_t at, uint32_t value) { __builtin_memcpy ((uint8_t *) to + at, &value, sizeof (value)); }
 
-static inline void set64 (void *to, size_t at, uint64_t value)
-{
-    __builtin_memcpy ((uint8_t *) to + at, &value, sizeof (value));
-}
+static inline void set64 (void *to, size_t at, uint64_t value) { __builtin_memcpy ((uint8_t *) to + at, &value, sizeof (value)); }
 
 #endif

@@ -11,8 +11,8 @@ static enum rm_verdict end_here (struct rm_call *call, uint32_t status, enum rm_
 /* Imports and exports. */
 static bool makes_records (const struct rm_control *control)
 {
-    return control->kind == CONTROL_IMPORT_OBJECT || control->kind == CONTROL_IMPORT_OBJECTS || control->kind == CONTROL_EXPORT_OBJECT ||
-           control->kind == CONTROL_EXPORT_OBJECTS;
+    return control->kind == CONTROL_IMPORT_OBJECT || control->kind == CONTROL_IMPORT_OBJECTS ||
+           control->kind == CONTROL_EXPORT_OBJECT || control->kind == CONTROL_EXPORT_OBJECTS;
 }
 
 static struct object *compute_group (const struct rm *rm, const struct rm_call *call)
@@ -103,8 +103,7 @@ static void set_preemption (struct rm *rm, struct rm_call *call)
     NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS *params = call->params;
 
     call->own.reserved = params->cilpPreemptMode;
-    if ((params->flags & NV2080_GR_PREEMPTION_FLAGS_CILP_SET) == 0 ||
-        params->cilpPreemptMode == NV2080_GR_PREEMPTION_COMPUTE_CILP)
+    if ((params->flags & NV2080_GR_PREEMPTION_FLAGS_CILP_SET) == 0 || params->cilpPreemptMode == NV2080_GR_PREEMPTION_COMPUTE_CILP)
         return;
     note (rm, RM_SCHEDULING_CONTROL, call->own.number);
     params->cilpPreemptMode = NV2080_GR_PREEMPTION_COMPUTE_CILP;
@@ -112,8 +111,7 @@ static void set_preemption (struct rm *rm, struct rm_call *call)
 
 static void preemption_set (struct rm_call *call)
 {
-    ((NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS *) call->params)->cilpPreemptMode =
-        (uint32_t) call->own.reserved;
+    ((NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS *) call->params)->cilpPreemptMode = (uint32_t) call->own.reserved;
 }
 
 enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
@@ -180,7 +178,8 @@ enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
             answer_ask_driver_pids (rm, call->params, call->params_size);
         if (control->kind >= CONTROL_EXPORT_OBJECT && !is_guard (rm))
             return RM_CONTINUE;
-        if ((control->kind == CONTROL_IMPORT_OBJECT || control->kind == CONTROL_IMPORT_OBJECTS) && !share_may_import (rm, control, call)) {
+        if ((control->kind == CONTROL_IMPORT_OBJECT || control->kind == CONTROL_IMPORT_OBJECTS) &&
+            !share_may_import (rm, control, call)) {
             note (rm, RM_OVER_QUOTA, NV01_MEMORY_LOCAL_USER);
             return end_here (call, NV_ERR_NO_MEMORY, RM_REFUSED);
         }
@@ -189,8 +188,7 @@ enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
     if (!is_guard (rm))
         return RM_PASS;
     /* A guard makes the call with its own copy: params that are there must have been copied. */
-    if (head->params != 0 && head->paramsSize != 0 &&
-        (call->params == NULL || call->params_size < head->paramsSize)) {
+    if (head->params != 0 && head->paramsSize != 0 && (call->params == NULL || call->params_size < head->paramsSize)) {
         note (rm, RM_BAD_POINTER, rm_request_number (call->request));
         return RM_UNKNOWN;
     }

@@ -49,10 +49,7 @@ void free_end (struct rm *rm, struct rm_call *call, bool done)
         tracker_drop (rm, object);
 }
 
-static struct memory *taken (const struct rm_call *call)
-{
-    return (struct memory *) (uintptr_t) call->own.serial;
-}
+static struct memory *taken (const struct rm_call *call) { return (struct memory *) (uintptr_t) call->own.serial; }
 
 /* A source that is not of this tenant's clients is another tenant's, or the host's: the driver decides by what its owner shared. */
 static bool is_foreign (const struct rm *rm, const NVOS55_PARAMETERS *head)
@@ -82,7 +79,7 @@ enum rm_verdict dup_begin (struct rm *rm, struct rm_call *call)
         return refuse (rm, call, offsetof (NVOS55_PARAMETERS, status), NV_ERR_OBJECT_NOT_FOUND, RM_UNKNOWN_OBJECT);
     call->own.number = is_guard (rm) && source == NULL;
     if (call->own.number != 0) {
-        const struct rm_source theirs = {.client = head->hClientSrc, .handle = head->hObjectSrc};
+        const struct rm_source theirs = { .client = head->hClientSrc, .handle = head->hObjectSrc };
 
         if (!share_may_take (rm, parent_of (rm, head), &theirs, 1))
             return refuse (rm, call, offsetof (NVOS55_PARAMETERS, status), NV_ERR_NO_MEMORY, RM_OVER_QUOTA);

@@ -16,42 +16,37 @@ struct lists {
 };
 
 static const struct lists lists[] = {
-    {NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION, 0, 8, 3, 1, false},
-    {NV0000_CTRL_CMD_SYSTEM_GET_P2P_CAPS, 128, 160, 2, 4, true},
-    {NV0000_CTRL_CMD_GPU_GET_ID_INFO, WHOLE, 16, 1, 128, false}, /* a name */
-    {NV0041_CTRL_CMD_GET_SURFACE_INFO, 0, 8, 1, 8, false},
-    {NV0080_CTRL_CMD_GPU_GET_CLASSLIST, 0, 8, 1, 4, false},
-    {NV0080_CTRL_CMD_GR_GET_CAPS, 0, 8, 1, 1, false},
-    {NV0080_CTRL_CMD_GR_GET_INFO, 0, 8, 1, 8, false},
-    {NV0080_CTRL_CMD_FB_GET_CAPS, 0, 8, 1, 1, false},
-    {NV0080_CTRL_CMD_HOST_GET_CAPS, 0, 8, 1, 1, false},
-    {NV0080_CTRL_CMD_FIFO_GET_CAPS, 0, 8, 1, 1, false},
-    {NV0080_CTRL_CMD_FIFO_GET_CHANNELLIST, 0, 8, 2, 4, false},
-    {NV0080_CTRL_CMD_MSENC_GET_CAPS, 0, 8, 1, 1, false},
-    {NV2080_CTRL_CMD_GPU_GET_ENGINES, 0, 8, 1, 4, false},
-    {NV2080_CTRL_CMD_GPU_GET_ENGINE_CLASSLIST, 4, 8, 1, 4, false},
-    {NV2080_CTRL_CMD_BIOS_GET_INFO, 0, 8, 1, 8, false},
-    {NV2080_CTRL_CMD_GR_GET_INFO, 0, 8, 1, 8, false},
-    {NV2080_CTRL_CMD_FB_GET_INFO, 0, 8, 1, 8, false},
-    {NV2080_CTRL_CMD_BUS_GET_INFO, 0, 8, 1, 8, false},
-    {NV2080_CTRL_CMD_CE_GET_CAPS, 4, 8, 1, 1, false},
+    { NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION, 0, 8, 3, 1, false },
+    { NV0000_CTRL_CMD_SYSTEM_GET_P2P_CAPS, 128, 160, 2, 4, true },
+    { NV0000_CTRL_CMD_GPU_GET_ID_INFO, WHOLE, 16, 1, 128, false }, /* a name */
+    { NV0041_CTRL_CMD_GET_SURFACE_INFO, 0, 8, 1, 8, false },
+    { NV0080_CTRL_CMD_GPU_GET_CLASSLIST, 0, 8, 1, 4, false },
+    { NV0080_CTRL_CMD_GR_GET_CAPS, 0, 8, 1, 1, false },
+    { NV0080_CTRL_CMD_GR_GET_INFO, 0, 8, 1, 8, false },
+    { NV0080_CTRL_CMD_FB_GET_CAPS, 0, 8, 1, 1, false },
+    { NV0080_CTRL_CMD_HOST_GET_CAPS, 0, 8, 1, 1, false },
+    { NV0080_CTRL_CMD_FIFO_GET_CAPS, 0, 8, 1, 1, false },
+    { NV0080_CTRL_CMD_FIFO_GET_CHANNELLIST, 0, 8, 2, 4, false },
+    { NV0080_CTRL_CMD_MSENC_GET_CAPS, 0, 8, 1, 1, false },
+    { NV2080_CTRL_CMD_GPU_GET_ENGINES, 0, 8, 1, 4, false },
+    { NV2080_CTRL_CMD_GPU_GET_ENGINE_CLASSLIST, 4, 8, 1, 4, false },
+    { NV2080_CTRL_CMD_BIOS_GET_INFO, 0, 8, 1, 8, false },
+    { NV2080_CTRL_CMD_GR_GET_INFO, 0, 8, 1, 8, false },
+    { NV2080_CTRL_CMD_FB_GET_INFO, 0, 8, 1, 8, false },
+    { NV2080_CTRL_CMD_BUS_GET_INFO, 0, 8, 1, 8, false },
+    { NV2080_CTRL_CMD_CE_GET_CAPS, 4, 8, 1, 1, false },
 };
 
 static const struct {
     uint32_t number, at;
 } descriptors[] = {
-    {NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD,
-     offsetof (NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS, fd)},
-    {NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD,
-     offsetof (NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS, fd)},
-    {NV0000_CTRL_CMD_OS_UNIX_GET_EXPORT_OBJECT_INFO, 0},
-    {NV0000_CTRL_CMD_OS_UNIX_CREATE_EXPORT_OBJECT_FD,
-     offsetof (NV0000_CTRL_OS_UNIX_CREATE_EXPORT_OBJECT_FD_PARAMS, fd)},
-    {NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD,
-     offsetof (NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS, fd)},
-    {NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD,
-     offsetof (NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS, fd)},
-    {NV00FD_CTRL_CMD_ATTACH_GPU, 8}, /* 64 bits wide */
+    { NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD, offsetof (NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS, fd) },
+    { NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD, offsetof (NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS, fd) },
+    { NV0000_CTRL_CMD_OS_UNIX_GET_EXPORT_OBJECT_INFO, 0 },
+    { NV0000_CTRL_CMD_OS_UNIX_CREATE_EXPORT_OBJECT_FD, offsetof (NV0000_CTRL_OS_UNIX_CREATE_EXPORT_OBJECT_FD_PARAMS, fd) },
+    { NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD, offsetof (NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS, fd) },
+    { NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD, offsetof (NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS, fd) },
+    { NV00FD_CTRL_CMD_ATTACH_GPU, 8 }, /* 64 bits wide */
 };
 
 static bool gather_lists (const struct lists *row, const void *params, uint32_t size, struct rm_embedded *embedded)
@@ -71,7 +66,7 @@ static bool gather_lists (const struct lists *row, const void *params, uint32_t 
         if (bytes > RM_EMBEDDED_BYTES)
             return false;
         embedded->pieces[embedded->count].at = row->at + 8u * i;
-        embedded->pieces[embedded->count].wanted = (struct rm_wanted) {address, (uint32_t) bytes};
+        embedded->pieces[embedded->count].wanted = (struct rm_wanted) { address, (uint32_t) bytes };
         embedded->count++;
     }
     return true;
@@ -85,12 +80,11 @@ bool rm_params_fit (const struct rm_abi *abi, const void *head)
     return control == NULL || control->size == 0 || call->paramsSize == control->size;
 }
 
-bool rm_embedded (const struct rm_abi *abi, uint32_t number, const void *params, uint32_t size,
-                  struct rm_embedded *embedded)
+bool rm_embedded (const struct rm_abi *abi, uint32_t number, const void *params, uint32_t size, struct rm_embedded *embedded)
 {
     const struct rm_control *control = rm_abi_control (abi, number);
 
-    *embedded = (struct rm_embedded) {.descriptor_at = RM_NO_DESCRIPTOR};
+    *embedded = (struct rm_embedded) { .descriptor_at = RM_NO_DESCRIPTOR };
     if (control == NULL || params == NULL || size == 0)
         return true;
     for (size_t i = 0; i < sizeof (lists) / sizeof (lists[0]); i++)

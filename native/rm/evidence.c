@@ -15,7 +15,7 @@ struct found {
 
 static bool ask (struct rm *rm, uint64_t file, uint32_t client, uint32_t handle, uint32_t index, uint32_t *result)
 {
-    _Alignas (uint64_t) NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS params = {.hObject = handle, .index = index};
+    _Alignas (uint64_t) NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS params = { .hObject = handle, .index = index };
 
     if (schedule_control (rm, file, client, client, NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO, &params, sizeof (params)) != 0)
         return false;
@@ -26,7 +26,7 @@ static bool ask (struct rm *rm, uint64_t file, uint32_t client, uint32_t handle,
 /* Bytes of a piece of memory; 0: the driver does not say. */
 static uint64_t ask_size (struct rm *rm, uint64_t file, uint32_t client, uint32_t handle)
 {
-    _Alignas (uint64_t) NV0041_CTRL_SURFACE_INFO entry = {.index = NV0041_CTRL_SURFACE_INFO_INDEX_PHYS_SIZE};
+    _Alignas (uint64_t) NV0041_CTRL_SURFACE_INFO entry = { .index = NV0041_CTRL_SURFACE_INFO_INDEX_PHYS_SIZE };
     _Alignas (uint64_t) NV0041_CTRL_GET_SURFACE_INFO_PARAMS params = {
         .surfaceInfoListSize = 1,
         .surfaceInfoList = (NvP64) (uintptr_t) &entry,
@@ -210,9 +210,11 @@ void evidence_expect (struct rm *rm, const struct rm_call *call)
     rm->unconfirmed++;
     rm->has_lost_named |= named->is_open;
     if (call->own.class != NULL && call->own.class->kind == CLASS_CLIENT)
-        *named = (struct named) {.file = call->file, .handle = call->descriptor, .is_open = true};
+        *named = (struct named) { .file = call->file, .handle = call->descriptor, .is_open = true };
     else
-        *named = (struct named) {.client = head->hRoot, .handle = head->hObjectNew, .class = head->hClass, .tries = TRIES, .is_open = true};
+        *named = (struct named) {
+            .client = head->hRoot, .handle = head->hObjectNew, .class = head->hClass, .tries = TRIES, .is_open = true
+        };
 }
 
 bool rm_expects_client (const struct rm *rm, uint64_t file)

@@ -33,7 +33,8 @@ static void export_one (struct rm *rm, const struct rm_call *call, uint64_t file
 
 /* Of a slot that is empty the driver leaves the handle as it was given, and frees it all the same where a later one cannot be imported
  * (osapi.c, cliresCtrlCmdOsUnixImportObjectsFromFd): an object that is there would be freed past all that a FREE is looked at for. */
-static bool are_free (struct rm *rm, const struct rm_call *call, uint32_t client, const NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS *imports)
+static bool are_free (struct rm *rm, const struct rm_call *call, uint32_t client,
+                      const NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS *imports)
 {
     for (uint32_t i = 0; is_guard (rm) && i < imports->numObjects && i < COUNT (imports->objects); i++)
         if (imports->objects[i] != 0 && evidence_of (rm, call, client, imports->objects[i]) != EVIDENCE_NONE)
@@ -87,8 +88,7 @@ void share_export (struct rm *rm, const struct rm_control *control, struct rm_ca
 
 /* The new handle refers to memory of this tenant if the file is one that it exported to: no second charge, no refund
  * before it is gone too. */
-static void import_one (struct rm *rm, const struct rm_call *call, uint64_t name, uint32_t parent, uint32_t handle,
-                        uint32_t slot)
+static void import_one (struct rm *rm, const struct rm_call *call, uint64_t name, uint32_t parent, uint32_t handle, uint32_t slot)
 {
     const struct file *file = name != 0 ? tracker_file (rm, name, false) : NULL;
     const struct export *export = file != NULL ? file->exports : NULL;
@@ -117,8 +117,9 @@ uint32_t rm_import_again (const struct rm_source *source, uint32_t device, union
 {
     memset (params, 0, sizeof (*params));
     if (source->is_list) {
-        params->list = (NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS) {.fd = source->file, .hParent = device, .numObjects = 1,
-                                                                           .index = (uint16_t) source->slot};
+        params->list = (NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS) {
+            .fd = source->file, .hParent = device, .numObjects = 1, .index = (uint16_t) source->slot
+        };
         *size = sizeof (params->list);
         return NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD;
     }
@@ -143,10 +144,12 @@ static struct memory *find_own (struct rm *rm, int gpu, uint64_t bytes)
 
     for (unsigned pass = 0; rm->exported != 0 && pass < 2; pass++)
         for (const struct client *client = rm->clients; client != NULL; client = client->after)
-            for (struct object *at = client->object; at != NULL && compared < RM_COMPARED_MAX; at = tracker_next (client->object, at)) {
+            for (struct object *at = client->object; at != NULL && compared < RM_COMPARED_MAX;
+                 at = tracker_next (client->object, at)) {
                 struct memory *memory = at->memory;
 
-                if (memory == NULL || !memory->is_exported || memory->gpu != gpu || (memory->bytes == memory_footprint (rm, bytes)) != (pass == 0))
+                if (memory == NULL || !memory->is_exported || memory->gpu != gpu ||
+                    (memory->bytes == memory_footprint (rm, bytes)) != (pass == 0))
                     continue;
                 compared++;
                 if (rm->host->is_held (rm->context, (uint32_t) client->object->link.key, (uint32_t) at->link.key))
@@ -177,7 +180,8 @@ static bool has_room_for (struct rm *rm, int gpu, const struct rm_source *source
 /* Memory below a device of which the GPU is not known would be charged to nothing. */
 static bool is_lost (const struct rm *rm, const struct object *parent)
 {
-    return parent != NULL && (parent->kind == CLASS_DEVICE || parent->kind == CLASS_SUBDEVICE) && tracker_gpu (rm, parent) == GPU_UNKNOWN;
+    return parent != NULL && (parent->kind == CLASS_DEVICE || parent->kind == CLASS_SUBDEVICE) &&
+           tracker_gpu (rm, parent) == GPU_UNKNOWN;
 }
 
 bool share_may_take (struct rm *rm, const struct object *parent, const struct rm_source *sources, uint32_t count)
@@ -197,7 +201,7 @@ static bool import_guarded (struct rm *rm, const struct rm_call *call, const str
 {
     uint32_t client = ((const NVOS54_PARAMETERS *) call->head)->hClient;
     const struct object *parent = tracker_find (rm, client, of->parent);
-    const struct rm_source made = {.is_own = true, .client = client, .handle = handle};
+    const struct rm_source made = { .is_own = true, .client = client, .handle = handle };
     int gpu = parent != NULL ? tracker_gpu (rm, parent) : GPU_UNKNOWN;
     struct memory *memory = NULL;
     struct object *object;
@@ -229,8 +233,10 @@ static struct import import_of (const struct rm_control *control, const struct r
     struct import of;
 
     if (control->kind == CONTROL_IMPORT_OBJECT)
-        return (struct import) {.parent = one->object.data.rmObject.hParent, .count = 1, .handles = {one->object.data.rmObject.hObject}};
-    of = (struct import) {.parent = many->hParent, .slot = many->index, .is_list = true};
+        return (struct import) { .parent = one->object.data.rmObject.hParent,
+                                 .count = 1,
+                                 .handles = { one->object.data.rmObject.hObject } };
+    of = (struct import) { .parent = many->hParent, .slot = many->index, .is_list = true };
     of.count = many->numObjects < COUNT (of.handles) ? many->numObjects : COUNT (of.handles);
     /* NONE: the slot is empty, and what was given as its handle is no import. */
     for (uint32_t i = 0; i < of.count; i++)
@@ -242,7 +248,7 @@ void share_give_back (struct rm *rm, const struct rm_call *call, uint32_t client
 {
     struct object *object = tracker_find (rm, client, handle);
     const struct object *above = tracker_find (rm, client, parent);
-    _Alignas (uint64_t) NVOS00_PARAMETERS head = {.hRoot = client, .hObjectParent = parent, .hObjectOld = handle};
+    _Alignas (uint64_t) NVOS00_PARAMETERS head = { .hRoot = client, .hObjectParent = parent, .hObjectOld = handle };
 
     /* UVM may have it by now. What is known to be the tenant's own is charged, or will be examined, as such. */
     if (rm->host->give_back != NULL && above != NULL && (object == NULL || (object->memory != NULL && object->memory->is_foreign)))
@@ -271,7 +277,7 @@ bool share_may_import (struct rm *rm, const struct rm_control *control, const st
     struct import of = import_of (control, call);
 
     for (uint32_t i = 0; i < of.count; i++)
-        sources[i] = (struct rm_source) {.params = call->params, .file = call->named, .slot = of.slot + i, .is_list = of.is_list};
+        sources[i] = (struct rm_source) { .params = call->params, .file = call->named, .slot = of.slot + i, .is_list = of.is_list };
     return share_may_take (rm, tracker_find (rm, ((const NVOS54_PARAMETERS *) call->head)->hClient, of.parent), sources, of.count);
 }
 

@@ -108,7 +108,7 @@ static bool add (struct rm *rm, const struct place *place, uint64_t end, struct 
 
 static void drop (struct rm *rm, struct external *external)
 {
-    const struct place place = {external->file, external->gpu, external->start};
+    const struct place place = { external->file, external->gpu, external->start };
     struct external **at = &rm->externals, *low = external->left, *high = external->right;
 
     while (*at != external)
@@ -137,7 +137,7 @@ static bool cut (struct rm *rm, const struct place *place, uint64_t end)
     if (end <= place->start)
         return false;
     if (at != NULL && at->end > end) {
-        const struct place rest = {place->file, place->gpu, end};
+        const struct place rest = { place->file, place->gpu, end };
 
         if (!add (rm, &rest, at->end, at->memory))
             return false;
@@ -172,7 +172,7 @@ static uint32_t gpu_of (struct rm *rm, const uint8_t *uuid, bool is_new)
 
 static void cut_of_gpu (struct rm *rm, const struct rm_call *call, const uint8_t *uuid, uint64_t start, uint64_t end)
 {
-    const struct place place = {call->file, gpu_of (rm, uuid, false), start};
+    const struct place place = { call->file, gpu_of (rm, uuid, false), start };
 
     if (place.gpu != OF_RANGE)
         cut (rm, &place, end);
@@ -180,7 +180,7 @@ static void cut_of_gpu (struct rm *rm, const struct rm_call *call, const uint8_t
 
 static void free_range (struct rm *rm, const struct rm_call *call, uint64_t start, uint64_t end)
 {
-    struct place place = {call->file, OF_RANGE, start};
+    struct place place = { call->file, OF_RANGE, start };
 
     if (rm_abi_has_ranges (rm->abi)) {
         struct external *range = first_from (rm, &place);
@@ -197,16 +197,13 @@ static void free_range (struct rm *rm, const struct rm_call *call, uint64_t star
 /* Can the FREE that ends this mapping be told? */
 static bool is_in_range (const struct rm *rm, uint64_t file, uint64_t start, uint64_t end)
 {
-    const struct place place = {file, OF_RANGE, start + 1};
+    const struct place place = { file, OF_RANGE, start + 1 };
     const struct external *range = rm_abi_has_ranges (rm->abi) ? last_before (rm, &place) : NULL;
 
     return !rm_abi_has_ranges (rm->abi) || (range != NULL && range->end >= end);
 }
 
-static struct memory *taken (const struct rm_call *call)
-{
-    return (struct memory *) (uintptr_t) call->own.serial;
-}
+static struct memory *taken (const struct rm_call *call) { return (struct memory *) (uintptr_t) call->own.serial; }
 
 /* What follows the array of GPUs, whose length is the branch's. */
 static const uvm_map_external_allocation_end *map_end (const struct rm_call *call)
@@ -222,7 +219,7 @@ static void mapped (struct rm *rm, const struct rm_call *call, uint64_t start, u
     bool is_kept = taken (call) != NULL && is_in_range (rm, call->file, start, end);
 
     for (size_t i = 0; i < most && i < count; i++) {
-        const struct place place = {call->file, gpu_of (rm, head->perGpuAttributes[i].gpuUuid.uuid, is_kept), start};
+        const struct place place = { call->file, gpu_of (rm, head->perGpuAttributes[i].gpuUuid.uuid, is_kept), start };
 
         if (place.gpu != OF_RANGE && cut (rm, &place, end) && is_kept)
             add (rm, &place, end, taken (call));
@@ -248,7 +245,7 @@ void external_end (struct rm *rm, struct rm_call *call, bool is_good)
 {
     const UVM_UNMAP_EXTERNAL_PARAMS *head = call->head; /* all but UNREGISTER_* begin like it */
     uint64_t start = head->base, end = start + head->length;
-    const struct place place = {call->file, OF_RANGE, start};
+    const struct place place = { call->file, OF_RANGE, start };
 
     switch (is_good ? call->own.number : 0) {
     case UVM_UNREGISTER_GPU_VASPACE:
@@ -277,7 +274,7 @@ void external_end (struct rm *rm, struct rm_call *call, bool is_good)
 
 void external_file_closed (struct rm *rm, uint64_t file)
 {
-    struct place place = {file, OF_RANGE, 0};
+    struct place place = { file, OF_RANGE, 0 };
 
     cut (rm, &place, UINT64_MAX);
     for (place.gpu = 0; place.gpu < rm->uvm_gpu_count; place.gpu++)

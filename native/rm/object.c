@@ -7,10 +7,7 @@
 #define LAST_CHUNK 262144u
 
 /* Handles count up from a base; a multiplication spreads them over the upper bits (Fibonacci hashing). */
-static size_t bucket_of (uint64_t key, size_t capacity)
-{
-    return (size_t) ((key * 0x9e3779b97f4a7c15u) >> 20) & (capacity - 1);
-}
+static size_t bucket_of (uint64_t key, size_t capacity) { return (size_t) ((key * 0x9e3779b97f4a7c15u) >> 20) & (capacity - 1); }
 
 struct link *table_find (const struct table *table, uint64_t key)
 {
@@ -89,10 +86,7 @@ void pool_prepare (struct pool *pool, enum pool_kind kind, size_t size)
     pool->cell = size + sizeof (uint64_t);
 }
 
-static uint64_t *mark_of (const struct pool *pool, void *cell)
-{
-    return (uint64_t *) (void *) ((uint8_t *) cell + pool->cell) - 1;
-}
+static uint64_t *mark_of (const struct pool *pool, void *cell) { return (uint64_t *) (void *) ((uint8_t *) cell + pool->cell) - 1; }
 
 static void put_back (struct pool *pool, void *cell)
 {

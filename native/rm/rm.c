@@ -9,14 +9,14 @@ struct handler {
 };
 
 static const struct handler handlers[CALL_KINDS] = {
-    [CALL_ALLOC] = {alloc_begin, alloc_end},
-    [CALL_FREE] = {free_begin, free_end},
-    [CALL_CONTROL] = {control_begin, control_end},
-    [CALL_DUP] = {dup_begin, dup_end},
-    [CALL_MEMORY] = {alloc_memory_begin, alloc_memory_end},
-    [CALL_HEAP] = {heap_begin, heap_end},
-    [CALL_UVM] = {uvm_begin, uvm_end},
-    [CALL_SHARE] = {share_begin, NULL},
+    [CALL_ALLOC] = { alloc_begin, alloc_end },
+    [CALL_FREE] = { free_begin, free_end },
+    [CALL_CONTROL] = { control_begin, control_end },
+    [CALL_DUP] = { dup_begin, dup_end },
+    [CALL_MEMORY] = { alloc_memory_begin, alloc_memory_end },
+    [CALL_HEAP] = { heap_begin, heap_end },
+    [CALL_UVM] = { uvm_begin, uvm_end },
+    [CALL_SHARE] = { share_begin, NULL },
 };
 
 static enum call_kind call_kind_of (const struct rm_escape *escape)
@@ -41,10 +41,7 @@ static enum call_kind call_kind_of (const struct rm_escape *escape)
 
 static uint32_t control_command (const void *head) { return ((const NVOS54_PARAMETERS *) head)->cmd; }
 
-static bool is_of_interest (const struct rm_escape *escape)
-{
-    return escape != NULL && escape->kind >= ESCAPE_FORBIDDEN;
-}
+static bool is_of_interest (const struct rm_escape *escape) { return escape != NULL && escape->kind >= ESCAPE_FORBIDDEN; }
 
 bool rm_is_interesting (const struct rm_abi *abi, enum rm_node node, uint32_t request)
 {
@@ -118,7 +115,7 @@ bool rm_is_answered (const struct rm_abi *abi, uint32_t request)
 /* The driver takes no params longer than this (RMAPI_PARAM_COPY_MAX_PARAMS_SIZE). */
 #define PARAMS_MAX (1u << 20)
 
-static const struct rm_wanted nothing = {0, 0};
+static const struct rm_wanted nothing = { 0, 0 };
 
 static struct rm_wanted params_of (const struct rm_abi *abi, const struct rm_escape *escape, const void *head)
 {
@@ -345,9 +342,24 @@ void rm_totals (const struct rm *rm, struct rm_totals *totals)
 const char *rm_reason_word (enum rm_reason reason)
 {
     static const char words[RM_REASONS][20] = {
-        "ok",          "over-quota",      "unknown-escape",  "unknown-class",     "unknown-control",
-        "forbidden-escape", "forbidden-class", "forbidden-control", "scheduling-control", "bad-size",
-        "bad-pointer", "too-many", "unreachable", "toctou-killed", "unresponsive", "foreign-process", "edge-late", "unknown-object",
+        "ok",
+        "over-quota",
+        "unknown-escape",
+        "unknown-class",
+        "unknown-control",
+        "forbidden-escape",
+        "forbidden-class",
+        "forbidden-control",
+        "scheduling-control",
+        "bad-size",
+        "bad-pointer",
+        "too-many",
+        "unreachable",
+        "toctou-killed",
+        "unresponsive",
+        "foreign-process",
+        "edge-late",
+        "unknown-object",
         "no-memory",
     };
 

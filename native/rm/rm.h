@@ -217,8 +217,7 @@ struct rm_embedded {
  */
 bool rm_params_fit (const struct rm_abi *abi, const void *head);
 /* `number`: the control's. false: params of another size, or a piece too long: the call cannot be made. */
-bool rm_embedded (const struct rm_abi *abi, uint32_t number, const void *params, uint32_t size,
-                  struct rm_embedded *embedded);
+bool rm_embedded (const struct rm_abi *abi, uint32_t number, const void *params, uint32_t size, struct rm_embedded *embedded);
 
 enum rm_verdict rm_begin (struct rm *rm, struct rm_call *call);
 /* Whether rm_end will answer this call, which rm_begin left to the driver, with host->numbers. */
@@ -281,8 +280,8 @@ struct rm_piece {
     uint32_t client, handle;
     int32_t gpu;
     bool is_below_subdevice; /* otherwise below a device */
-    bool is_exported;        /* by a descriptor, which may be open */
-    bool is_foreign;         /* made by another tenant or the host, which may have it */
+    bool is_exported; /* by a descriptor, which may be open */
+    bool is_foreign; /* made by another tenant or the host, which may have it */
 };
 /* Pieces that are given back when this object is freed: those with no handle elsewhere, nor an export to a known file. Up to
  * `capacity`; returns how many there are. */
@@ -304,7 +303,7 @@ uint64_t rm_reported_falls (const struct rm *rm);
 /* Totals for tests and status. */
 struct rm_totals {
     uint64_t clients, objects, memories; /* memories: distinct pieces, however many handles */
-    uint64_t bytes[RM_MAX_GPUS];         /* charged, managed memory included */
+    uint64_t bytes[RM_MAX_GPUS]; /* charged, managed memory included */
 };
 void rm_totals (const struct rm *rm, struct rm_totals *totals);
 

@@ -73,8 +73,8 @@ static long switch_channels (struct rm *rm, const struct client *by, struct obje
         params.hClientList[i] = (uint32_t) (channels[i]->link.key >> 32);
         params.hChannelList[i] = (uint32_t) channels[i]->link.key;
     }
-    result = schedule_control (rm, by->file->link.key, (uint32_t) (by->object->link.key >> 32),
-                               (uint32_t) subdevice->link.key, NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, &params, sizeof (params));
+    result = schedule_control (rm, by->file->link.key, (uint32_t) (by->object->link.key >> 32), (uint32_t) subdevice->link.key,
+                               NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, &params, sizeof (params));
     /* A stop that failed may have stopped some; one that did not reach the driver stopped none. */
     if (frozen ? result >= 0 : result == 0)
         for (uint32_t i = 0; i < count; i++)
@@ -275,7 +275,10 @@ bool schedule_reaches (const struct rm *rm, const struct object *object)
     return gpu == RM_NO_GPU || (gpu >= 0 && subdevice_of (rm, object->client, gpu) != NULL);
 }
 
-static bool is_at_or_below (const struct object *object, const struct object *top) { return object == top || object->device == top; }
+static bool is_at_or_below (const struct object *object, const struct object *top)
+{
+    return object == top || object->device == top;
+}
 
 bool schedule_needs (const struct rm *rm, const struct object *object)
 {

@@ -10,7 +10,7 @@ bool schedule_is_lone (const struct rm *rm, const struct object *object)
 /* Of a group that was found: it may be another tenant's, and have a shorter timeslice from that supervisor. */
 static bool is_shorter (struct rm *rm, const struct object *group, uint32_t microseconds)
 {
-    NVA06C_CTRL_TIMESLICE_PARAMS is = {0};
+    NVA06C_CTRL_TIMESLICE_PARAMS is = { 0 };
 
     return schedule_control (rm, group->client->file->link.key, (uint32_t) (group->link.key >> 32), (uint32_t) group->link.key,
                              NVA06C_CTRL_CMD_GET_TIMESLICE, &is, sizeof (is)) == 0 &&
@@ -24,7 +24,7 @@ long schedule_write_slice (struct rm *rm, struct object *object, uint32_t micros
         .property = NV0080_CTRL_FIFO_SET_CHANNEL_PROPERTIES_ENGINETIMESLICEINMICROSECONDS,
         .value = microseconds,
     };
-    NVA06C_CTRL_TIMESLICE_PARAMS of_group = {.timesliceUs = microseconds};
+    NVA06C_CTRL_TIMESLICE_PARAMS of_group = { .timesliceUs = microseconds };
     uint64_t file = object->client->file->link.key;
     uint32_t client = (uint32_t) (object->link.key >> 32);
     long result;
@@ -70,7 +70,8 @@ long rm_set_timeslice (struct rm *rm, int gpu, uint32_t microseconds)
 
 bool schedule_before_run (struct rm *rm, struct object *object)
 {
-    struct object *group = object->kind == CLASS_CHANNEL && schedule_group_of (object) != NULL ? schedule_group_of (object) : object;
+    struct object *group = object->kind == CLASS_CHANNEL && schedule_group_of (object) != NULL ? schedule_group_of (object)
+                                                                                               : object;
     int gpu = tracker_gpu (rm, group);
     uint32_t slice = gpu >= 0 && group->is_compute ? rm->host->timeslice (rm->context, gpu) : 0;
 

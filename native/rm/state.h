@@ -27,7 +27,7 @@ struct table {
 struct chunk {
     struct chunk *next;
     uint64_t kind; /* enum pool_kind */
-    size_t size;   /* written last: 0 where nothing is yet */
+    size_t size; /* written last: 0 where nothing is yet */
 };
 #define CHUNK_HEAD ((sizeof (struct chunk) + 15) & ~(size_t) 15)
 
@@ -58,7 +58,7 @@ struct memory {
     uint64_t reported; /* bytes, as it does; less than what is charged where it hands out more */
     bool is_exported;
     bool is_disowned; /* what made it is freed, or not this tenant's */
-    bool is_foreign;  /* another tenant's or the host's */
+    bool is_foreign; /* another tenant's or the host's */
 };
 
 struct object {
@@ -74,17 +74,17 @@ struct object {
     uint64_t context_bytes; /* group, channel without one: charged for its context's buffers, to context_gpu */
     int32_t context_gpu;
     uint32_t slice; /* group, channel without one: the share's timeslice that was written last; 0: none */
-    uint32_t engine;   /* group, channel */
+    uint32_t engine; /* group, channel */
     uint32_t instance; /* device */
     uint32_t channels; /* group: compute channels in it */
-    int32_t gpu;       /* device, subdevice */
-    uint8_t kind;      /* enum rm_class_kind */
-    bool is_compute;   /* group, channel */
-    bool is_stopped;   /* channel: by rm_freeze */
-    bool has_asked;    /* group */
-    bool is_found;     /* group: it was not seen to be made */
-    bool is_counted;   /* one of its memory's `handles` */
-    bool is_owner;     /* its memory was made with it */
+    int32_t gpu; /* device, subdevice */
+    uint8_t kind; /* enum rm_class_kind */
+    bool is_compute; /* group, channel */
+    bool is_stopped; /* channel: by rm_freeze */
+    bool has_asked; /* group */
+    bool is_found; /* group: it was not seen to be made */
+    bool is_counted; /* one of its memory's `handles` */
+    bool is_owner; /* its memory was made with it */
 };
 
 struct client {
@@ -113,7 +113,7 @@ struct file {
 
 struct range {
     uint64_t start, end;
-    uint32_t gpus;    /* bits of those charged */
+    uint32_t gpus; /* bits of those charged */
     bool is_for_every; /* every GPU registered with UVM */
 };
 
@@ -136,11 +136,11 @@ struct reported {
  * known by the first call on it through the same descriptor. */
 #define NAMED_MAX 64u
 struct named {
-    uint64_t file;           /* of a client; 0: it is an object */
+    uint64_t file; /* of a client; 0: it is an object */
     uint32_t client, handle; /* of a client: 0, the descriptor */
-    uint32_t class;          /* of a client: 0 */
-    uint32_t tries;          /* that are left */
-    bool is_open;            /* it was not found yet */
+    uint32_t class; /* of a client: 0 */
+    uint32_t tries; /* that are left */
+    bool is_open; /* it was not found yet */
 };
 
 struct rm {
@@ -161,7 +161,7 @@ struct rm {
     uint32_t named_next;
     bool has_lost_named; /* of one that is not confirmed there is no record any more */
     uint32_t changed; /* GPUs whose groups changed: to be told at the end of the call */
-    uint32_t frozen;  /* GPUs that rm_freeze stopped */
+    uint32_t frozen; /* GPUs that rm_freeze stopped */
     uint64_t controls; /* rm's own, ever made */
     int32_t gpu_of_instance[RM_MAX_GPUS]; /* the driver's device instance -> the share's index */
     struct range *ranges; /* sorted, apart */
@@ -204,8 +204,7 @@ void memory_commit (struct rm *rm, struct object *object, int gpu, uint64_t rese
 struct object *tracker_find (const struct rm *rm, uint32_t client, uint32_t handle);
 struct file *tracker_file (struct rm *rm, uint64_t file, bool create);
 struct client *tracker_client (struct rm *rm, uint64_t file, uint32_t handle);
-struct object *tracker_add (struct rm *rm, uint64_t file, uint32_t client, uint32_t parent, uint32_t handle,
-                            uint8_t kind);
+struct object *tracker_add (struct rm *rm, uint64_t file, uint32_t client, uint32_t parent, uint32_t handle, uint8_t kind);
 void tracker_drop (struct rm *rm, struct object *object);
 void tracker_drop_client (struct rm *rm, struct client *client);
 /* After `at`, of `top` and all below it: parents before children, and without recursion, for a tenant decides how deep its tree is. NULL: none. */

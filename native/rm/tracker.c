@@ -9,10 +9,7 @@ struct object *tracker_find (const struct rm *rm, uint32_t client, uint32_t hand
     return (struct object *) table_find (&rm->objects, object_key (client, handle));
 }
 
-bool rm_has_object (const struct rm *rm, uint32_t client, uint32_t handle)
-{
-    return tracker_find (rm, client, handle) != NULL;
-}
+bool rm_has_object (const struct rm *rm, uint32_t client, uint32_t handle) { return tracker_find (rm, client, handle) != NULL; }
 
 struct file *tracker_file (struct rm *rm, uint64_t name, bool create)
 {
@@ -98,8 +95,7 @@ struct client *tracker_client (struct rm *rm, uint64_t name, uint32_t handle)
     return client;
 }
 
-struct object *tracker_add (struct rm *rm, uint64_t file, uint32_t client_handle, uint32_t parent_handle,
-                            uint32_t handle,
+struct object *tracker_add (struct rm *rm, uint64_t file, uint32_t client_handle, uint32_t parent_handle, uint32_t handle,
                             uint8_t kind)
 {
     struct client *client = tracker_client (rm, file, client_handle);
@@ -279,8 +275,7 @@ void tracker_add_subdevice (struct rm *rm, uint64_t file, struct object *subdevi
     int gpu;
 
     tracker_add_role (&subdevice->client->subdevices, subdevice);
-    if (device == NULL || schedule_control (rm, file, (uint32_t) (subdevice->link.key >> 32),
-                                            (uint32_t) subdevice->link.key,
+    if (device == NULL || schedule_control (rm, file, (uint32_t) (subdevice->link.key >> 32), (uint32_t) subdevice->link.key,
                                             NV2080_CTRL_CMD_GPU_GET_GID_INFO, &params, sizeof (params)) != 0)
         return;
     if (params.length != UUID_SIZE)

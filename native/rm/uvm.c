@@ -127,8 +127,8 @@ static void cut (struct rm *rm, uint64_t address, uint64_t length, uint64_t *kee
 
 void rm_mapping_made (struct rm *rm, const struct rm_mapping *mapping, uint64_t address)
 {
-    uint64_t length = mapping->length, keep[RM_MAX_GPUS] = {0}, had[RM_MAX_GPUS];
-    struct range range = {address, address + length, 0, mapping->gpu < 0};
+    uint64_t length = mapping->length, keep[RM_MAX_GPUS] = { 0 }, had[RM_MAX_GPUS];
+    struct range range = { address, address + length, 0, mapping->gpu < 0 };
     uint32_t gpus = mapping->gpu < 0 ? registered (rm) : 1u << mapping->gpu;
 
     if (length == 0)
@@ -204,10 +204,7 @@ static void cut (struct rm *rm, uint64_t address, uint64_t length, uint64_t *kee
     }
 }
 
-void rm_unmap (struct rm *rm, uint64_t address, uint64_t length)
-{
-    cut (rm, address, length, NULL);
-}
+void rm_unmap (struct rm *rm, uint64_t address, uint64_t length) { cut (rm, address, length, NULL); }
 
 uint64_t rm_managed_from (const struct rm *rm, uint64_t address, uint64_t length)
 {
@@ -219,10 +216,7 @@ uint64_t rm_managed_from (const struct rm *rm, uint64_t address, uint64_t length
     return rm->ranges[at].start > address ? rm->ranges[at].start : address;
 }
 
-bool rm_has_managed (const struct rm *rm)
-{
-    return rm->range_count > 0;
-}
+bool rm_has_managed (const struct rm *rm) { return rm->range_count > 0; }
 
 /* Mappings for every registered GPU follow what is registered: the first file to name a GPU and the last to drop it. */
 static void follow (struct rm *rm, uint32_t before)

@@ -16,10 +16,7 @@
 #include "rm/abi.h"
 
 /* False for NULL and the rest of the first page, which no program maps: the driver returns EFAULT for them. */
-static bool readable (const void *address)
-{
-    return (unsigned long) address >= 4096;
-}
+static bool readable (const void *address) { return (unsigned long) address >= 4096; }
 
 static void *wanted_memory (struct rm_wanted wanted, uint32_t *size)
 {
@@ -62,8 +59,7 @@ static bool prepare (struct process *process, int descriptor, uint32_t request, 
         return true;
     call->params = wanted_memory (rm_params_wanted (process->abi, kind, request, argument), &call->params_size);
     if (call->params)
-        call->list = wanted_memory (rm_list_wanted (process->abi, kind, request, argument, call->params),
-                                    &call->list_size);
+        call->list = wanted_memory (rm_list_wanted (process->abi, kind, request, argument, call->params), &call->list_size);
     return true;
 }
 
@@ -97,8 +93,8 @@ static bool may_bypass (uint32_t request)
 /* UVM calls that only release something: rm_begin and rm_end both run after the call. */
 static bool is_post_only (unsigned long request)
 {
-    return request == UVM_FREE || request == UVM_UNMAP_EXTERNAL || request == UVM_MAP_SPARSE ||
-           request == UVM_UNREGISTER_SPACE || request == UVM_UNREGISTER_GPU;
+    return request == UVM_FREE || request == UVM_UNMAP_EXTERNAL || request == UVM_MAP_SPARSE || request == UVM_UNREGISTER_SPACE ||
+           request == UVM_UNREGISTER_GPU;
 }
 
 static __attribute__ ((noinline)) int ioctl_post_only (int descriptor, unsigned long request, void *argument)
@@ -111,8 +107,7 @@ static __attribute__ ((noinline)) int ioctl_post_only (int descriptor, unsigned 
     if (!process)
         return result;
     process_check_limits (process);
-    if (prepare (process, descriptor, (uint32_t) request, argument, &call) &&
-        rm_begin (process->rm, &call) == RM_CONTINUE)
+    if (prepare (process, descriptor, (uint32_t) request, argument, &call) && rm_begin (process->rm, &call) == RM_CONTINUE)
         rm_end (process->rm, &call, result < 0 ? -after : 0);
     publish_and_leave (process, signals);
     errno = after;
@@ -233,8 +228,7 @@ int call_dup (int descriptor)
 /* dup2 closes `to` implicitly: for a descriptor of the driver that is a close. */
 static uint64_t untrack_target (int from, int to)
 {
-    return files_may_track (&shim_process.files, to) && RAW2 (SYS_fcntl, from, F_GETFD) >= 0 ? untrack_descriptor (to)
-                                                                                             : 0;
+    return files_may_track (&shim_process.files, to) && RAW2 (SYS_fcntl, from, F_GETFD) >= 0 ? untrack_descriptor (to) : 0;
 }
 
 static int finish_replace (int from, int to, uint64_t file, int result)

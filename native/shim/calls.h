@@ -15,10 +15,7 @@
 
 /* Whether rm handles a request with this low byte, on any node, with any driver: one bit each. */
 extern const uint32_t call_low_bytes[8];
-static inline bool call_may_matter (unsigned long request)
-{
-    return call_low_bytes[(request & 0xff) / 32] >> (request & 31) & 1;
-}
+static inline bool call_may_matter (unsigned long request) { return call_low_bytes[(request & 0xff) / 32] >> (request & 31) & 1; }
 /* Whether the request is one of UVM's, which have no size and type fields. */
 bool call_is_of_uvm (uint32_t request);
 /* The second filter: TCGETS2 and similar requests share low bytes with the driver's escapes, but encode a size that no
@@ -32,8 +29,7 @@ static inline bool call_size_may_matter (unsigned long request)
 
 int call_ioctl (int descriptor, unsigned long request, void *argument);
 /* which: NEXT_MMAP or NEXT_MMAP64, the function that the program called. */
-void *call_mmap (enum next which, void *address, size_t length, int protection, int flags, int descriptor,
-                 off_t offset);
+void *call_mmap (enum next which, void *address, size_t length, int protection, int flags, int descriptor, off_t offset);
 int call_munmap (void *address, size_t length);
 int call_close (int descriptor);
 /* Applies a changed share, as a call on the driver does. */

@@ -21,17 +21,18 @@ extern ElfW (Dyn) _DYNAMIC[] __attribute__ ((visibility ("hidden")));
 #define VERSION_NONE 1u
 
 struct tables {
-    const ElfW (Sym) *symbols;
+    const ElfW (Sym) * symbols;
     const char *strings;
     const uint32_t *gnu;
     const uint32_t *hash;
     const uint16_t *versions;
-    const ElfW (Verdef) *defined;
+    const ElfW (Verdef) * defined;
     const char *name;
 };
 
 /* glibc's r_debug_extended, from r_version 2 on (glibc 2.35, once there is a second namespace). */
-struct namespace {
+struct namespace
+{
     struct r_debug debug;
     struct namespace *next;
 };
@@ -106,10 +107,7 @@ static const struct r_debug *program_debug (void)
     return NULL;
 }
 
-static const struct r_debug *debug (void)
-{
-    return &_r_debug != NULL && _r_debug.r_map != NULL ? &_r_debug : program_debug ();
-}
+static const struct r_debug *debug (void) { return &_r_debug != NULL && _r_debug.r_map != NULL ? &_r_debug : program_debug (); }
 
 struct link_map *elf_first (void)
 {
@@ -131,7 +129,7 @@ struct link_map *elf_self (void)
 static bool is_version (const struct tables *tables, uint32_t number, const char *text)
 {
     const ElfW (Verdef) *version = number > VERSION_NONE ? tables->defined : NULL;
-    const ElfW (Verdaux) *name;
+    const ElfW (Verdaux) * name;
     while (version != NULL && version->vd_ndx != number)
         version = version->vd_next != 0 ? (const void *) ((const char *) version + version->vd_next) : NULL;
     if (version == NULL)
@@ -213,10 +211,7 @@ static void *find_in (const struct link_map *object, const char *name, const cha
     return match.by_default != NULL ? match.by_default : match.any;
 }
 
-void *elf_symbol (const struct link_map *object, const char *name)
-{
-    return find_in (object, name, "");
-}
+void *elf_symbol (const struct link_map *object, const char *name) { return find_in (object, name, ""); }
 
 void *elf_find (const struct link_map *object, const char *name, const char *version)
 {

@@ -13,10 +13,7 @@
 
 #define TABLE_SIZE (FILES_DESCRIPTORS * sizeof (uint32_t))
 
-static uint64_t name_of (const struct files *files, uint32_t index)
-{
-    return (uint64_t) files->files[index].serial << 32 | index;
-}
+static uint64_t name_of (const struct files *files, uint32_t index) { return (uint64_t) files->files[index].serial << 32 | index; }
 
 /* 1: the same open file description, 0: another, -1: kcmp is not available (seccomp, no CONFIG_KCMP). */
 static int same_file (int one, int other)
@@ -194,9 +191,8 @@ static int untracked_duplicate (const struct files *files, int descriptor, bool 
         for (long at = 0; at < size; at += ((struct entry *) (void *) (entries + at))->size) {
             int candidate = number (((struct entry *) (void *) (entries + at))->name), same;
 
-            if (candidate < 0 || candidate == descriptor || candidate >= FILES_DESCRIPTORS ||
-                files_may_track (files, candidate) || RAW2 (SYS_fstat, candidate, &other) != 0 ||
-                other.st_dev != mine.st_dev || other.st_ino != mine.st_ino)
+            if (candidate < 0 || candidate == descriptor || candidate >= FILES_DESCRIPTORS || files_may_track (files, candidate) ||
+                RAW2 (SYS_fstat, candidate, &other) != 0 || other.st_dev != mine.st_dev || other.st_ino != mine.st_ino)
                 continue;
             same = same_file (descriptor, candidate);
             if (same == 1)

@@ -51,8 +51,7 @@ static inline uint64_t files_tracked (const struct files *files, int descriptor,
 {
     uint32_t index = (uint32_t) descriptor < files->descriptors ? files->by_descriptor[descriptor] : 0;
 
-    return index && files->files[index].kind == (uint32_t) kind ? (uint64_t) files->files[index].serial << 32 | index
-                                                                 : 0;
+    return index && files->files[index].kind == (uint32_t) kind ? (uint64_t) files->files[index].serial << 32 | index : 0;
 }
 
 /* room: zeroed, valid as long as `files`. Does nothing the second time. */

@@ -8,10 +8,7 @@
 #include "process.h"
 #include "raw.h"
 
-static void *allocate (void *context, size_t size)
-{
-    return memory_allocate (&((struct process *) context)->memory, size);
-}
+static void *allocate (void *context, size_t size) { return memory_allocate (&((struct process *) context)->memory, size); }
 
 static void release (void *context, void *piece, size_t size)
 {

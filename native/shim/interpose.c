@@ -95,12 +95,6 @@ WRAPPER int dup3 (int from, int to, int flags)
     return next_dup3 (from, to, flags);
 }
 
-WRAPPER void nvc_shim_next_managed (const uint8_t uuid[16])
-{
-    call_next_managed (uuid);
-}
+WRAPPER void nvc_shim_next_managed (const uint8_t uuid[16]) { call_next_managed (uuid); }
 
-WRAPPER int nvc_shim_managed_refused (void)
-{
-    return refused_take ();
-}
+WRAPPER int nvc_shim_managed_refused (void) { return refused_take (); }

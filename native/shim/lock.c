@@ -7,8 +7,7 @@
 #include "raw.h"
 
 #define BIT(number) ((uint64_t) 1 << ((number) - 1))
-#define FAULTS \
-    (BIT (SIGSEGV) | BIT (SIGBUS) | BIT (SIGFPE) | BIT (SIGILL) | BIT (SIGTRAP) | BIT (SIGSYS) | BIT (SIGABRT))
+#define FAULTS (BIT (SIGSEGV) | BIT (SIGBUS) | BIT (SIGFPE) | BIT (SIGILL) | BIT (SIGTRAP) | BIT (SIGSYS) | BIT (SIGABRT))
 #define RESERVED (BIT (32) | BIT (33) | BIT (34))
 
 uint64_t signals_block (int except_reserved)
@@ -20,10 +19,7 @@ uint64_t signals_block (int except_reserved)
     return before;
 }
 
-void signals_restore (uint64_t signals)
-{
-    RAW4 (SYS_rt_sigprocmask, SIG_SETMASK, &signals, NULL, sizeof signals);
-}
+void signals_restore (uint64_t signals) { RAW4 (SYS_rt_sigprocmask, SIG_SETMASK, &signals, NULL, sizeof signals); }
 
 void lock_hold (struct lock *lock)
 {

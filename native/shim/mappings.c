@@ -29,8 +29,8 @@ void call_next_managed (const uint8_t uuid[16])
         for (int i = 0; i < MAX_DESIGNATIONS; i++) {
             unused = 0;
             if (pass == 0 ? LOAD (designations[i].thread) != thread
-                          : !__atomic_compare_exchange_n (&designations[i].thread, &unused, thread, false,
-                                                          __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+                          : !__atomic_compare_exchange_n (&designations[i].thread, &unused, thread, false, __ATOMIC_SEQ_CST,
+                                                          __ATOMIC_SEQ_CST))
                 continue;
             for (int byte = 0; byte < 16; byte++)
                 designations[i].uuid[byte] = uuid[byte];
@@ -80,15 +80,12 @@ static void discharge_if_gone (struct process *process, uint64_t address, uint64
         discharge (process, address, length);
 }
 
-static uint64_t whole_pages (uint64_t length)
-{
-    return (length + 4095) & ~(uint64_t) 4095;
-}
+static uint64_t whole_pages (uint64_t length) { return (length + 4095) & ~(uint64_t) 4095; }
 
 /* Reserves the quota for a mapping of the UVM node, and locks the process. false, without the lock: it is no such
  * mapping (*process is NULL), or it exceeds the quota. */
-static bool begin_mapping (struct process **process, int descriptor, uint64_t place, uint64_t size,
-                           struct rm_mapping *mapping, uint64_t *signals)
+static bool begin_mapping (struct process **process, int descriptor, uint64_t place, uint64_t size, struct rm_mapping *mapping,
+                           uint64_t *signals)
 {
     bool granted;
 

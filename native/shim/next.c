@@ -41,10 +41,7 @@ static long answer (long result)
     return -1;
 }
 
-int next_raw_close (int descriptor)
-{
-    return (int) answer (RAW1 (SYS_close, descriptor));
-}
+int next_raw_close (int descriptor) { return (int) answer (RAW1 (SYS_close, descriptor)); }
 
 int next_raw_ioctl (int descriptor, unsigned long request, void *argument)
 {
@@ -64,15 +61,9 @@ void *next_raw_mmap (void *address, size_t length, int protection, int flags, in
     return (void *) answer (RAW (SYS_mmap, address, length, protection, flags, descriptor, offset));
 }
 
-int next_raw_munmap (void *address, size_t length)
-{
-    return (int) answer (RAW2 (SYS_munmap, address, length));
-}
+int next_raw_munmap (void *address, size_t length) { return (int) answer (RAW2 (SYS_munmap, address, length)); }
 
-int next_raw_dup (int descriptor)
-{
-    return (int) answer (RAW1 (SYS_dup, descriptor));
-}
+int next_raw_dup (int descriptor) { return (int) answer (RAW1 (SYS_dup, descriptor)); }
 
 int next_raw_dup2 (int from, int to)
 {
@@ -84,12 +75,6 @@ int next_raw_dup2 (int from, int to)
     return (int) answer (raw_failed (result) ? result : to);
 }
 
-int next_raw_dup3 (int from, int to, int flags)
-{
-    return (int) answer (RAW3 (SYS_dup3, from, to, flags));
-}
+int next_raw_dup3 (int from, int to, int flags) { return (int) answer (RAW3 (SYS_dup3, from, to, flags)); }
 
-void *next_symbol (const char *name)
-{
-    return dlsym ? dlsym (RTLD_DEFAULT, name) : NULL;
-}
+void *next_symbol (const char *name) { return dlsym ? dlsym (RTLD_DEFAULT, name) : NULL; }

@@ -46,16 +46,13 @@ int next_raw_dup (int descriptor);
 int next_raw_dup2 (int from, int to);
 int next_raw_dup3 (int from, int to, int flags);
 
-#define NEXT_CALL(function, raw, type, ...)                                  \
-    ({                                                                       \
-        unsigned long next_ = next_function (function);                      \
-        __builtin_expect (next_ > 1, 1) ? ((type) next_) (__VA_ARGS__) : raw (__VA_ARGS__); \
+#define NEXT_CALL(function, raw, type, ...)                                                                                        \
+    ({                                                                                                                             \
+        unsigned long next_ = next_function (function);                                                                            \
+        __builtin_expect (next_ > 1, 1) ? ((type) next_) (__VA_ARGS__) : raw (__VA_ARGS__);                                        \
     })
 
-static inline int next_close (int descriptor)
-{
-    return NEXT_CALL (NEXT_CLOSE, next_raw_close, int (*) (int), descriptor);
-}
+static inline int next_close (int descriptor) { return NEXT_CALL (NEXT_CLOSE, next_raw_close, int (*) (int), descriptor); }
 
 /* ioctl has variable arguments: both calling conventions pass them like named ones. */
 static inline int next_ioctl (int descriptor, unsigned long request, void *argument)
@@ -65,16 +62,15 @@ static inline int next_ioctl (int descriptor, unsigned long request, void *argum
 
 static inline int next_poll (struct pollfd *descriptors, unsigned long count, int milliseconds)
 {
-    return NEXT_CALL (NEXT_POLL, next_raw_poll, int (*) (struct pollfd *, unsigned long, int), descriptors, count,
-                      milliseconds);
+    return NEXT_CALL (NEXT_POLL, next_raw_poll, int (*) (struct pollfd *, unsigned long, int), descriptors, count, milliseconds);
 }
 
 /* which: NEXT_MMAP or NEXT_MMAP64, the function that the program called. */
 static inline void *next_mmap (enum next which, void *address, size_t length, int protection, int flags, int descriptor,
                                off_t offset)
 {
-    return NEXT_CALL (which, next_raw_mmap, void *(*) (void *, size_t, int, int, int, off_t), address, length, protection,
-                      flags, descriptor, offset);
+    return NEXT_CALL (which, next_raw_mmap, void *(*) (void *, size_t, int, int, int, off_t), address, length, protection, flags,
+                      descriptor, offset);
 }
 
 static inline int next_munmap (void *address, size_t length)
@@ -82,15 +78,9 @@ static inline int next_munmap (void *address, size_t length)
     return NEXT_CALL (NEXT_MUNMAP, next_raw_munmap, int (*) (void *, size_t), address, length);
 }
 
-static inline int next_dup (int descriptor)
-{
-    return NEXT_CALL (NEXT_DUP, next_raw_dup, int (*) (int), descriptor);
-}
+static inline int next_dup (int descriptor) { return NEXT_CALL (NEXT_DUP, next_raw_dup, int (*) (int), descriptor); }
 
-static inline int next_dup2 (int from, int to)
-{
-    return NEXT_CALL (NEXT_DUP2, next_raw_dup2, int (*) (int, int), from, to);
-}
+static inline int next_dup2 (int from, int to) { return NEXT_CALL (NEXT_DUP2, next_raw_dup2, int (*) (int, int), from, to); }
 
 static inline int next_dup3 (int from, int to, int flags)
 {

@@ -61,10 +61,7 @@ static void begin (struct process *process)
     host_set (&p->host);
 }
 
-static bool is_of_caller (const struct token *token)
-{
-    return token->pid == (uint32_t) RAW0 (SYS_getpid);
-}
+static bool is_of_caller (const struct token *token) { return token->pid == (uint32_t) RAW0 (SYS_getpid); }
 
 /* False in a forked child: its token is wiped. */
 static bool has_begun (const struct process *process, const struct token *token)
@@ -119,25 +116,13 @@ struct process *process_enter_own (uint64_t *signals)
     return pages && is_of_caller (&pages->token) ? process_enter_known (signals) : NULL;
 }
 
-void process_leave (struct process *process, uint64_t signals)
-{
-    lock_give (&process->pages->token.lock, signals);
-}
+void process_leave (struct process *process, uint64_t signals) { lock_give (&process->pages->token.lock, signals); }
 
-void process_unlock (struct process *process)
-{
-    lock_release (&process->pages->token.lock);
-}
+void process_unlock (struct process *process) { lock_release (&process->pages->token.lock); }
 
-void process_lock (struct process *process)
-{
-    lock_hold (&process->pages->token.lock);
-}
+void process_lock (struct process *process) { lock_hold (&process->pages->token.lock); }
 
-bool process_is_itself (const struct process *process)
-{
-    return is_of_caller (&process->pages->token);
-}
+bool process_is_itself (const struct process *process) { return is_of_caller (&process->pages->token); }
 
 /* Maps the container's limits, or where that file does not exist those of the environment, unless the program has more
  * rights than its caller. */
@@ -214,8 +199,7 @@ static enum rm_node node_kind_without_limits (int descriptor, const struct stat 
     for (int i = 0; i < got; i++)
         if (path[i] == '/')
             begin_of_name = i + 1;
-    if (strcmp (path + begin_of_name, "nvidiactl") == 0 ||
-        (S_ISCHR (file->st_mode) && file->st_rdev == makedev (195, 255)))
+    if (strcmp (path + begin_of_name, "nvidiactl") == 0 || (S_ISCHR (file->st_mode) && file->st_rdev == makedev (195, 255)))
         return RM_NODE_CONTROL;
     return strcmp (path + begin_of_name, "nvidia-uvm") == 0 ? RM_NODE_UVM : RM_NODE_OTHER;
 }

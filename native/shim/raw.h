@@ -19,10 +19,10 @@ static inline long raw6 (long number, long a, long b, long c, long d, long e, lo
     register long r8 __asm__ ("r8") = e;
     register long r9 __asm__ ("r9") = f;
 
-    __asm__ volatile("syscall"
-                     : "=a"(result)
-                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-                     : "rcx", "r11", "memory");
+    __asm__ volatile ("syscall"
+                      : "=a"(result)
+                      : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                      : "rcx", "r11", "memory");
     return result;
 }
 #define RAW_PAUSE() __builtin_ia32_pause ()
@@ -37,19 +37,15 @@ static inline long raw6 (long number, long a, long b, long c, long d, long e, lo
     register long x4 __asm__ ("x4") = e;
     register long x5 __asm__ ("x5") = f;
 
-    __asm__ volatile("svc 0"
-                     : "+r"(x0)
-                     : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
-                     : "memory", "cc");
+    __asm__ volatile ("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory", "cc");
     return x0;
 }
-#define RAW_PAUSE() __asm__ volatile("yield")
+#define RAW_PAUSE() __asm__ volatile ("yield")
 #else
 #error "libnvc-shim.so is for x86-64 and aarch64, where NVIDIA's driver is"
 #endif
 
-#define RAW(number, a, b, c, d, e, f) \
-    raw6 (number, (long) (a), (long) (b), (long) (c), (long) (d), (long) (e), (long) (f))
+#define RAW(number, a, b, c, d, e, f) raw6 (number, (long) (a), (long) (b), (long) (c), (long) (d), (long) (e), (long) (f))
 #define RAW0(number) RAW (number, 0, 0, 0, 0, 0, 0)
 #define RAW1(number, a) RAW (number, a, 0, 0, 0, 0, 0)
 #define RAW2(number, a, b) RAW (number, a, b, 0, 0, 0, 0)
@@ -58,10 +54,7 @@ static inline long raw6 (long number, long a, long b, long c, long d, long e, lo
 #define RAW5(number, a, b, c, d, e) RAW (number, a, b, c, d, e, 0)
 
 /* Whether the result is -errno (no address of mmap is in this range). */
-static inline bool raw_failed (long result)
-{
-    return (unsigned long) result > -4096UL;
-}
+static inline bool raw_failed (long result) { return (unsigned long) result > -4096UL; }
 
 struct stat;
 /* Whole small files of /proc. Bytes read, or -errno; always ends with a NUL within `size`. */

@@ -18,15 +18,9 @@ static bool replace (uint32_t *entry, uint32_t from, uint32_t to)
     return __atomic_compare_exchange_n (entry, &from, to, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
-static uint32_t *place (uint32_t thread, uint32_t number)
-{
-    return &threads[(thread + number) % REFUSED_THREADS];
-}
+static uint32_t *place (uint32_t thread, uint32_t number) { return &threads[(thread + number) % REFUSED_THREADS]; }
 
-static bool has_ended (uint32_t thread)
-{
-    return RAW3 (SYS_tgkill, RAW0 (SYS_getpid), thread, 0) == NO_SUCH_PROCESS;
-}
+static bool has_ended (uint32_t thread) { return RAW3 (SYS_tgkill, RAW0 (SYS_getpid), thread, 0) == NO_SUCH_PROCESS; }
 
 /* An entry is made and removed by its own thread; another thread replaces it only when the table is full. */
 void refused_set (uint32_t thread)

@@ -46,10 +46,7 @@ static bool header_good (const struct region_header *header)
            header->slots == REGION_SLOTS;
 }
 
-void region_groups_changed (struct region *region)
-{
-    __atomic_add_fetch (&region->header->grouped, 1, __ATOMIC_SEQ_CST);
-}
+void region_groups_changed (struct region *region) { __atomic_add_fetch (&region->header->grouped, 1, __ATOMIC_SEQ_CST); }
 
 /* Bounded by the number of slots, as other processes of the container may write anything into the header. */
 static uint32_t high (const struct region *region)
@@ -79,8 +76,8 @@ static bool make_slot (struct region *region, int descriptor, uint32_t index)
     /* A full file system fails here with ENOSPC, not with a SIGBUS at the first store. Byte 4095 is spare. */
     if (RAW4 (SYS_pwrite64, descriptor, &zero, 1, REGION_PAGE * ((uint64_t) index + 2) - 1) != 1)
         return false;
-    while (count < index + 1 && !__atomic_compare_exchange_n (&region->header->high, &count, index + 1, false,
-                                                              __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+    while (count < index + 1 &&
+           !__atomic_compare_exchange_n (&region->header->high, &count, index + 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
         ;
     return true;
 }
@@ -139,8 +136,7 @@ static bool attach_file (struct region *region, const char *path)
 
     if (descriptor < 0)
         return false;
-    if (RAW2 (SYS_fstat, descriptor, &file) != 0 || !S_ISREG (file.st_mode) ||
-        file.st_size != (off_t) REGION_SIZE)
+    if (RAW2 (SYS_fstat, descriptor, &file) != 0 || !S_ISREG (file.st_mode) || file.st_size != (off_t) REGION_SIZE)
         goto close;
     address = RAW (SYS_mmap, 0, REGION_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     if (raw_failed (address))
@@ -211,8 +207,8 @@ int region_descriptor (struct region *region)
         file.st_ino == region->inode)
         return (int) descriptor;
     descriptor = open_high (region->path);
-    if (descriptor >= 0 && (RAW2 (SYS_fstat, descriptor, &file) != 0 || file.st_dev != region->device ||
-                            file.st_ino != region->inode)) {
+    if (descriptor >= 0 &&
+        (RAW2 (SYS_fstat, descriptor, &file) != 0 || file.st_dev != region->device || file.st_ino != region->inode)) {
         RAW1 (SYS_close, descriptor);
         descriptor = -1;
     }
@@ -251,10 +247,7 @@ unsigned region_sweep (struct region *region)
     return swept;
 }
 
-static uint64_t add (uint64_t one, uint64_t other)
-{
-    return one > UINT64_MAX - other ? UINT64_MAX : one + other;
-}
+static uint64_t add (uint64_t one, uint64_t other) { return one > UINT64_MAX - other ? UINT64_MAX : one + other; }
 
 uint64_t region_sum (const struct region *region, int gpu, bool pending)
 {

@@ -11,8 +11,7 @@
 const uint32_t call_low_bytes[8] = {
     [0] = BIT (UVM_UNREGISTER_SPACE),
     [1] = 1u << (0x27 - 0x20) | 1u << (0x29 - 0x20) | 1u << (0x2a - 0x20) | 1u << (0x2b - 0x20) | 1u << (0x34 - 0x20) |
-          1u << (0x35 - 0x20) | BIT (UVM_REGISTER_GPU) | BIT (UVM_UNREGISTER_GPU) | BIT (UVM_MAP_EXTERNAL) |
-          BIT (UVM_FREE),
+          1u << (0x35 - 0x20) | BIT (UVM_REGISTER_GPU) | BIT (UVM_UNREGISTER_GPU) | BIT (UVM_MAP_EXTERNAL) | BIT (UVM_FREE),
     [2] = 1u << (0x4a - 0x40) | BIT (UVM_UNMAP_EXTERNAL) | BIT (UVM_CREATE_EXTERNAL) | BIT (UVM_MAP_SPARSE),
     [6] = 1u << (0xd3 - 0xc0),
 };

@@ -1,10 +1,7 @@
 /* Places of processes under a common cap (ring.h). Pure; called by thread.c on the nvc-shim thread. */
 #include "ring.h"
 
-static uint64_t larger (uint64_t one, uint64_t other)
-{
-    return one > other ? one : other;
-}
+static uint64_t larger (uint64_t one, uint64_t other) { return one > other ? one : other; }
 
 uint64_t ring_period (uint64_t period, uint32_t share, uint32_t count)
 {

@@ -60,9 +60,9 @@ struct limits_node {
 struct limits {
     uint32_t magic;
     uint32_t version;
-    uint32_t size;       /* LIMITS_SIZE */
+    uint32_t size; /* LIMITS_SIZE */
     uint32_t generation; /* odd while the file is being written; a reader takes a copy and checks it again (a seqlock) */
-    uint32_t checksum;   /* CRC-32 (IEEE 802.3) of bytes 64 to LIMITS_SIZE */
+    uint32_t checksum; /* CRC-32 (IEEE 802.3) of bytes 64 to LIMITS_SIZE */
     uint32_t spare0[11];
     /* from here: 64 */
     uint32_t flags;
@@ -73,7 +73,7 @@ struct limits {
     char container[64];
     uint8_t spare1[16];
     /* 192 */
-    struct limits_gpu gpus[SHARE_MAX_GPUS];   /* 192 to 2240 */
+    struct limits_gpu gpus[SHARE_MAX_GPUS]; /* 192 to 2240 */
     struct limits_node nodes[SHARE_MAX_NODES]; /* 2240 to 4288 */
     uint8_t spare2[LIMITS_SIZE - 4288];
 };
@@ -120,25 +120,25 @@ struct region_header { /* the first page */
 struct region_channel {
     uint32_t client, subdevice, group, channel;
     int32_t descriptor; /* of the control node, in the owner */
-    int32_t gpu;        /* index in limits.gpus */
+    int32_t gpu; /* index in limits.gpus */
 }; /* 24 bytes */
 
 #define REGION_CHANNELS 96u
 
 struct region_slot { /* one page a process; never moves */
-    uint32_t state;      /* 0 free, 1 used; used with a free lock: dead, cleared by the next holder of the lock */
+    uint32_t state; /* 0 free, 1 used; used with a free lock: dead, cleared by the next holder of the lock */
     uint32_t generation; /* incremented when the slot is cleared */
     uint64_t pid_namespace; /* inode of /proc/self/ns/pid */
-    uint32_t pid;           /* in that namespace */
-    uint32_t threads_cap;   /* 1: this process has a thread that enforces caps */
-    uint64_t start_time;    /* clock ticks since boot, field 22 of /proc/PID/stat */
-    char name[16];          /* as /proc/PID/comm */
+    uint32_t pid; /* in that namespace */
+    uint32_t threads_cap; /* 1: this process has a thread that enforces caps */
+    uint64_t start_time; /* clock ticks since boot, field 22 of /proc/PID/stat */
+    char name[16]; /* as /proc/PID/comm */
     uint8_t spare0[16];
     /* 64 */
-    uint64_t memory[SHARE_MAX_GPUS];  /* bytes: granted; managed memory included */
+    uint64_t memory[SHARE_MAX_GPUS]; /* bytes: granted; managed memory included */
     uint64_t pending[SHARE_MAX_GPUS]; /* bytes: requested, not granted yet */
     uint64_t managed[SHARE_MAX_GPUS]; /* bytes of `memory` that are managed memory */
-    uint32_t groups[SHARE_MAX_GPUS];  /* compute groups */
+    uint32_t groups[SHARE_MAX_GPUS]; /* compute groups */
     uint64_t frozen_ns[SHARE_MAX_GPUS]; /* time that this process's channels were frozen */
     /* 1216 */
     uint32_t channel_version; /* odd while the list is being written */

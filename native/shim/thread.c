@@ -35,8 +35,7 @@ static void set_frozen (struct process *process, int gpu, bool frozen)
     if (result != 0)
         log_note (process, frozen ? "freeze-failed" : "thaw-failed", (uint32_t) result);
     if (process->frozen & 1u << gpu) /* frozen until now; frozen again (pause): the count continues */
-        __atomic_add_fetch (&process->region.slot->frozen_ns[gpu], ended - process->frozen_since[gpu],
-                            __ATOMIC_RELAXED);
+        __atomic_add_fetch (&process->region.slot->frozen_ns[gpu], ended - process->frozen_since[gpu], __ATOMIC_RELAXED);
     process->frozen_since[gpu] = ended;
     /* A freeze that failed in part counts as frozen, so that it is thawed; a thaw is repeated until it succeeds. */
     process->frozen = frozen || result != 0 ? process->frozen | 1u << gpu : process->frozen & ~(1u << gpu);

@@ -74,8 +74,7 @@ static bool same_namespace (uint32_t task, const char *kind, const char *other)
     struct stat ours, theirs;
 
     snprintf (path, sizeof (path), "/proc/%u/ns/%s", task, kind);
-    return stat (path, &theirs) == 0 && stat (other, &ours) == 0 && ours.st_ino == theirs.st_ino &&
-           ours.st_dev == theirs.st_dev;
+    return stat (path, &theirs) == 0 && stat (other, &ours) == 0 && ours.st_ino == theirs.st_ino && ours.st_dev == theirs.st_dev;
 }
 
 /* As the kernel's capable(): capabilities in another user namespace do not count. */
@@ -167,14 +166,14 @@ static struct manager_file *file (void *context, int descriptor)
 
 void caller_begin (struct caller *caller, struct manager_caller *functions, struct server *server, pid_t thread)
 {
-    *caller = (struct caller){ .server = server, .thread = thread, .held = -1 };
-    *functions = (struct manager_caller){ .context = caller,
-                                          .read = read_memory,
-                                          .write = write_memory,
-                                          .file = file,
-                                          .process = process,
-                                          .show = show,
-                                          .privileged = privileged };
+    *caller = (struct caller) { .server = server, .thread = thread, .held = -1 };
+    *functions = (struct manager_caller) { .context = caller,
+                                           .read = read_memory,
+                                           .write = write_memory,
+                                           .file = file,
+                                           .process = process,
+                                           .show = show,
+                                           .privileged = privileged };
 }
 
 void caller_end (struct caller *caller)

@@ -81,10 +81,9 @@ static void read_directory (struct server *server, const struct fuse_in_header *
     for (uint64_t at = in->offset; at < server->node_count + 2U; at++) {
         const char *name = at == 0 ? "." : at == 1 ? ".." : server->nodes[at - 2].name;
         size_t length = strlen (name), size = FUSE_DIRENT_ALIGN (FUSE_NAME_OFFSET + length);
-        struct fuse_dirent entry = { .ino = at < 2 ? ROOT_INODE : at,
-                                     .off = at + 1,
-                                     .namelen = (uint32_t) length,
-                                     .type = at < 2 ? DT_DIR : DT_REG };
+        struct fuse_dirent entry = {
+            .ino = at < 2 ? ROOT_INODE : at, .off = at + 1, .namelen = (uint32_t) length, .type = at < 2 ? DT_DIR : DT_REG
+        };
         if (used + size > in->size || used + size > sizeof (buffer))
             break;
         memset (buffer + used, 0, size);

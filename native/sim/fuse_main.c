@@ -110,8 +110,7 @@ static int run (struct server *server, int ready)
         server_unmount (server);
         return 1;
     }
-    printf ("nvc-sim-manager: SIMULATED machine %s with %u GPUs on %s\n", machine.name, machine.gpu_count,
-            server->mountpoint);
+    printf ("nvc-sim-manager: SIMULATED machine %s with %u GPUs on %s\n", machine.name, machine.gpu_count, server->mountpoint);
     fflush (stdout);
     if (ready >= 0) {
         if (write (ready, "", 1) < 0)

@@ -15,14 +15,12 @@ int server_mount (struct server *server)
     server->device = open ("/dev/fuse", O_RDWR | O_CLOEXEC);
     if (server->device < 0) {
         int error = errno;
-        fprintf (stderr, "nvc-sim-manager: /dev/fuse: %s (needs the kernel's module fuse, and root)\n",
-                 strerror (error));
+        fprintf (stderr, "nvc-sim-manager: /dev/fuse: %s (needs the kernel's module fuse, and root)\n", strerror (error));
         return -error;
     }
     snprintf (options, sizeof (options), "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions",
               server->device);
-    if (mount ("nvc-sim-manager", server->mountpoint, "fuse.nvc-sim-manager", MS_NOSUID | MS_NODEV | MS_NOEXEC,
-               options) < 0) {
+    if (mount ("nvc-sim-manager", server->mountpoint, "fuse.nvc-sim-manager", MS_NOSUID | MS_NODEV | MS_NOEXEC, options) < 0) {
         int error = errno;
         fprintf (stderr, "nvc-sim-manager: mounting on %s: %s\n", server->mountpoint, strerror (error));
         close (server->device);

@@ -22,8 +22,7 @@ void server_reply (struct server *server, uint64_t unique, int error, const void
                               { .iov_base = (void *) (uintptr_t) data, .iov_len = size } };
 
     /* ENOENT: the caller has ended meanwhile; ENODEV: unmounted. Both need no further action. */
-    while (writev (server->device, parts, size > 0 ? 2 : 1) < 0 && errno == EINTR) {
-    }
+    while (writev (server->device, parts, size > 0 ? 2 : 1) < 0 && errno == EINTR) {}
 }
 
 static void reply_ioctl (struct server *server, uint64_t unique, int result)

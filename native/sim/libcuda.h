@@ -13,8 +13,7 @@
 
 #define CUDA_API __attribute__ ((visibility ("default")))
 /* The flavours of a function whose only difference is the default stream, or a name: the same code. */
-#define CUDA_ALIAS(alias_name, name)                                                                                   \
-    CUDA_API extern __typeof__ (name) alias_name __attribute__ ((alias (#name), copy (name)))
+#define CUDA_ALIAS(alias_name, name) CUDA_API extern __typeof__ (name) alias_name __attribute__ ((alias (#name), copy (name)))
 
 #define MEBIBYTE ((size_t) 1 << 20)
 #define CUDA_BLOCK (2 * MEBIBYTE) /* granularity of the driver's allocations */
@@ -22,10 +21,27 @@
 #define CUDA_MAXIMUM_OBJECTS 96 /* of one context, without its memory */
 
 enum cuda_kind {
-    KIND_CONTEXT = 1, KIND_STREAM, KIND_EVENT, KIND_MODULE, KIND_FUNCTION, KIND_ARRAY, KIND_MIPMAP, KIND_POOL,
-    KIND_GRAPH, KIND_NODE, KIND_EXEC, KIND_PHYSICAL,
+    KIND_CONTEXT = 1,
+    KIND_STREAM,
+    KIND_EVENT,
+    KIND_MODULE,
+    KIND_FUNCTION,
+    KIND_ARRAY,
+    KIND_MIPMAP,
+    KIND_POOL,
+    KIND_GRAPH,
+    KIND_NODE,
+    KIND_EXEC,
+    KIND_PHYSICAL,
     /* Address ranges. */
-    KIND_MEMORY, KIND_SMALL, KIND_MANAGED, KIND_HOST, KIND_REGISTERED, KIND_MAPPED, KIND_POOLED, KIND_IMPORTED,
+    KIND_MEMORY,
+    KIND_SMALL,
+    KIND_MANAGED,
+    KIND_HOST,
+    KIND_REGISTERED,
+    KIND_MAPPED,
+    KIND_POOLED,
+    KIND_IMPORTED,
     KIND_RESERVED
 };
 
@@ -128,17 +144,17 @@ static inline CUresult cuda_leave (CUresult result)
 /* Calls that are being made. With `hold`, calls wait at their beginning until it is called with false. Under the lock. */
 unsigned int cuda_calls (void);
 void cuda_hold_calls (bool hold);
-#define CUDA_ENTER()                                                                                                   \
-    do {                                                                                                               \
-        CUresult entered_ = cuda_enter ();                                                                             \
-        if (entered_ != CUDA_SUCCESS)                                                                                  \
-            return entered_;                                                                                           \
+#define CUDA_ENTER()                                                                                                               \
+    do {                                                                                                                           \
+        CUresult entered_ = cuda_enter ();                                                                                         \
+        if (entered_ != CUDA_SUCCESS)                                                                                              \
+            return entered_;                                                                                                       \
     } while (0)
-#define CUDA_ENTER_CONTEXT(context)                                                                                    \
-    do {                                                                                                               \
-        CUresult entered_ = cuda_enter_context (&(context));                                                           \
-        if (entered_ != CUDA_SUCCESS)                                                                                  \
-            return entered_;                                                                                           \
+#define CUDA_ENTER_CONTEXT(context)                                                                                                \
+    do {                                                                                                                           \
+        CUresult entered_ = cuda_enter_context (&(context));                                                                       \
+        if (entered_ != CUDA_SUCCESS)                                                                                              \
+            return entered_;                                                                                                       \
     } while (0)
 #define CUDA_LEAVE(result) cuda_leave (result)
 

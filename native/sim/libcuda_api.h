@@ -53,8 +53,7 @@ CUDA_FUNCTION (cuCtxGetStreamPriorityRange, int *least, int *greatest);
 CUDA_FUNCTION (cuMemGetInfo_v2, size_t *available, size_t *total);
 CUDA_FUNCTION (cuMemAlloc_v2, CUdeviceptr *pointer, size_t size);
 CUDA_FUNCTION (cuMemFree_v2, CUdeviceptr pointer);
-CUDA_FUNCTION (cuMemAllocPitch_v2, CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height,
-               unsigned int element);
+CUDA_FUNCTION (cuMemAllocPitch_v2, CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height, unsigned int element);
 CUDA_FUNCTION (cuMemGetAddressRange_v2, CUdeviceptr *base, size_t *size, CUdeviceptr pointer);
 CUDA_FUNCTION (cuPointerGetAttribute, void *data, int attribute, CUdeviceptr pointer);
 
@@ -79,16 +78,15 @@ CUDA_FUNCTION (cuLaunchKernel, CUfunction function, unsigned int grid_x, unsigne
                unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared, CUstream stream,
                void **parameters, void **extra);
 CUDA_FUNCTION (cuLaunchKernelEx, const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra);
-CUDA_FUNCTION (cuLaunchCooperativeKernel, CUfunction function, unsigned int grid_x, unsigned int grid_y,
-               unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z,
-               unsigned int shared, CUstream stream, void **parameters);
+CUDA_FUNCTION (cuLaunchCooperativeKernel, CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+               unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared, CUstream stream,
+               void **parameters);
 
 CUDA_FUNCTION (cuMemCreate, CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties,
                unsigned long long flags);
 CUDA_FUNCTION (cuMemRelease, CUmemGenericAllocationHandle handle);
 CUDA_FUNCTION (cuMemRetainAllocationHandle, CUmemGenericAllocationHandle *handle, void *address);
-CUDA_FUNCTION (cuMemGetAllocationPropertiesFromHandle, CUmemAllocationProp *properties,
-               CUmemGenericAllocationHandle handle);
+CUDA_FUNCTION (cuMemGetAllocationPropertiesFromHandle, CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle);
 CUDA_FUNCTION (cuMemGetAllocationGranularity, size_t *granularity, const CUmemAllocationProp *properties, int option);
 CUDA_FUNCTION (cuMemAddressReserve, CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr hint,
                unsigned long long flags);
@@ -117,10 +115,10 @@ CUDA_FUNCTION (cuGraphDestroy, CUgraph graph);
 CUDA_FUNCTION (cuGraphAddEmptyNode, CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count);
 CUDA_FUNCTION (cuGraphAddKernelNode, CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                const CUDA_KERNEL_NODE_PARAMS *parameters);
-CUDA_FUNCTION (cuGraphAddMemAllocNode, CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
-               size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *parameters);
-CUDA_FUNCTION (cuGraphAddMemFreeNode, CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
-               size_t count, CUdeviceptr pointer);
+CUDA_FUNCTION (cuGraphAddMemAllocNode, CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+               CUDA_MEM_ALLOC_NODE_PARAMS *parameters);
+CUDA_FUNCTION (cuGraphAddMemFreeNode, CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+               CUdeviceptr pointer);
 CUDA_FUNCTION (cuStreamBeginCapture_v2, CUstream handle, int mode);
 CUDA_FUNCTION (cuStreamEndCapture, CUstream handle, CUgraph *graph);
 CUDA_FUNCTION (cuStreamIsCapturing, CUstream handle, int *status);
@@ -142,8 +140,7 @@ CUDA_FUNCTION (cuMemHostGetDevicePointer_v2, CUdeviceptr *device, void *pointer,
 CUDA_FUNCTION (cuMemHostGetFlags, unsigned int *flags, void *pointer);
 CUDA_FUNCTION (cuArray3DCreate_v2, CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *description);
 CUDA_FUNCTION (cuArrayCreate_v2, CUarray *array, const CUDA_ARRAY_DESCRIPTOR *description);
-CUDA_FUNCTION (cuMipmappedArrayCreate, CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *description,
-               unsigned int levels);
+CUDA_FUNCTION (cuMipmappedArrayCreate, CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *description, unsigned int levels);
 CUDA_FUNCTION (cuArrayDestroy, CUarray array);
 CUDA_FUNCTION (cuMipmappedArrayDestroy, CUmipmappedArray array);
 CUDA_FUNCTION (cuIpcGetMemHandle, CUipcMemHandle *handle, CUdeviceptr pointer);

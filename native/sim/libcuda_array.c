@@ -32,10 +32,7 @@ static size_t component (int format)
     }
 }
 
-static size_t one_or (size_t extent)
-{
-    return extent > 0 ? extent : 1;
-}
+static size_t one_or (size_t extent) { return extent > 0 ? extent : 1; }
 
 /* Bytes of all levels; false: the descriptor is invalid. */
 static bool size_of (const CUDA_ARRAY3D_DESCRIPTOR *description, unsigned int levels, uint64_t *size)
@@ -58,8 +55,7 @@ static bool size_of (const CUDA_ARRAY3D_DESCRIPTOR *description, unsigned int le
     return *size < UINT64_MAX - GRANULE;
 }
 
-static CUresult create (void **array, const CUDA_ARRAY3D_DESCRIPTOR *description, unsigned int levels,
-                        enum cuda_kind kind)
+static CUresult create (void **array, const CUDA_ARRAY3D_DESCRIPTOR *description, unsigned int levels, enum cuda_kind kind)
 {
     CUcontext context;
     uint64_t size;
@@ -70,8 +66,7 @@ static CUresult create (void **array, const CUDA_ARRAY3D_DESCRIPTOR *description
     struct CUarray_st *made = calloc (1, sizeof (*made));
     if (made == NULL)
         return CUDA_LEAVE (CUDA_ERROR_OUT_OF_MEMORY);
-    CUresult result =
-        cuda_memory_allocate (context->device, cuda_round (size, GRANULE), ATTRIBUTES_ARRAY, &made->memory);
+    CUresult result = cuda_memory_allocate (context->device, cuda_round (size, GRANULE), ATTRIBUTES_ARRAY, &made->memory);
     if (result == CUDA_SUCCESS && !cuda_add_handle (&made->entry, kind, context)) {
         cuda_memory_free (context->device, &made->memory);
         result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -106,13 +101,14 @@ CUresult cuArrayCreate_v2 (CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descript
 {
     if (array == NULL || description == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    const CUDA_ARRAY3D_DESCRIPTOR whole = { .Width = description->Width, .Height = description->Height,
-                                            .Format = description->Format, .NumChannels = description->NumChannels };
+    const CUDA_ARRAY3D_DESCRIPTOR whole = { .Width = description->Width,
+                                            .Height = description->Height,
+                                            .Format = description->Format,
+                                            .NumChannels = description->NumChannels };
     return cuArray3DCreate_v2 (array, &whole);
 }
 
-CUresult cuMipmappedArrayCreate (CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *description,
-                                 unsigned int levels)
+CUresult cuMipmappedArrayCreate (CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *description, unsigned int levels)
 {
     void *made = NULL;
 
@@ -134,12 +130,6 @@ static CUresult destroy (const void *array, enum cuda_kind kind)
     return CUDA_LEAVE (CUDA_SUCCESS);
 }
 
-CUresult cuArrayDestroy (CUarray array)
-{
-    return destroy (array, KIND_ARRAY);
-}
+CUresult cuArrayDestroy (CUarray array) { return destroy (array, KIND_ARRAY); }
 
-CUresult cuMipmappedArrayDestroy (CUmipmappedArray array)
-{
-    return destroy (array, KIND_MIPMAP);
-}
+CUresult cuMipmappedArrayDestroy (CUmipmappedArray array) { return destroy (array, KIND_MIPMAP); }

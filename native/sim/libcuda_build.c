@@ -8,8 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CLASS_SYSTEM_MEMORY = 0x3e, CLASS_VIDEO_MEMORY = 0x40, CLASS_GROUP = 0xa06c, CLASS_SUBCONTEXT = 0x9067,
-       CLASS_EVENT = 0x79 };
+enum { CLASS_SYSTEM_MEMORY = 0x3e, CLASS_VIDEO_MEMORY = 0x40, CLASS_GROUP = 0xa06c, CLASS_SUBCONTEXT = 0x9067, CLASS_EVENT = 0x79 };
 enum { ESCAPE_REGISTER_FD = 0xc9, ESCAPE_ALLOC_OS_EVENT = 0xce };
 enum { ENGINE_COMPUTE = 1, ENGINE_COPY = 0xb, COMPUTE_CHANNELS = 8, COPY_CHANNELS = 4, COPY_GROUPS = 3 };
 #define CONTROL_SET_TIMESLICE 0xa06c0103u
@@ -24,18 +23,17 @@ static struct classes classes_of (const struct machine_gpu *gpu)
 {
     switch (gpu->arch_major * 10 + gpu->arch_minor) {
     case 70:
-        return (struct classes){ 0xc36f, 0xc3c0, 0xc3b5 };
+        return (struct classes) { 0xc36f, 0xc3c0, 0xc3b5 };
     case 75:
-        return (struct classes){ 0xc46f, 0xc5c0, 0xc5b5 };
+        return (struct classes) { 0xc46f, 0xc5c0, 0xc5b5 };
     case 80:
-        return (struct classes){ 0xc56f, 0xc6c0, 0xc6b5 };
+        return (struct classes) { 0xc56f, 0xc6c0, 0xc6b5 };
     case 86:
-        return (struct classes){ 0xc56f, 0xc7c0, 0xc7b5 };
+        return (struct classes) { 0xc56f, 0xc7c0, 0xc7b5 };
     case 89:
-        return (struct classes){ 0xc56f, 0xc9c0, 0xc7b5 };
+        return (struct classes) { 0xc56f, 0xc9c0, 0xc7b5 };
     default:
-        return gpu->arch_major >= 10 ? (struct classes){ 0xc96f, 0xcdc0, 0xc9b5 }
-                                     : (struct classes){ 0xc86f, 0xcbc0, 0xc8b5 };
+        return gpu->arch_major >= 10 ? (struct classes) { 0xc96f, 0xcdc0, 0xc9b5 } : (struct classes) { 0xc86f, 0xcbc0, 0xc8b5 };
     }
 }
 
@@ -124,7 +122,7 @@ static uint32_t add_memories (CUcontext context, const uint64_t sizes[], size_t 
 static uint32_t build (CUcontext context)
 {
     static const uint64_t first[] = { 0x420000, 0x200000, 0x200000, 0x200000 };
-    static const uint64_t then[] = { 0x200000, 0x200000, 0x200000, 0x200000, 0x200000, 0x200000,
+    static const uint64_t then[] = { 0x200000, 0x200000, 0x200000, 0x200000,  0x200000, 0x200000,
                                      0x200000, 0x200000, 0x200000, 0x44c6880, 0x200000 };
     uint32_t subcontext[3] = { context->device->vaspace, 0, 0 };
     uint64_t slice = TIMESLICE;
@@ -198,8 +196,7 @@ void cuda_context_unbuild (CUcontext context)
 {
     while (context->object_count > 0) {
         context->object_count--;
-        rm_free_object (&cuda.rm, context->objects[context->object_count].parent,
-                        context->objects[context->object_count].object);
+        rm_free_object (&cuda.rm, context->objects[context->object_count].parent, context->objects[context->object_count].object);
         cuda_give_handle (context->objects[context->object_count].object);
     }
     if (context->events >= 0)

@@ -178,8 +178,9 @@ void cuda_checkpoint_begin (void)
 
     if (fd < 0)
         return; /* the process cannot be checkpointed */
-    struct channel *made = ftruncate (fd, sizeof (*made)) < 0 ? MAP_FAILED
-                                                              : mmap (NULL, sizeof (*made), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    struct channel *made = ftruncate (fd, sizeof (*made)) < 0
+                               ? MAP_FAILED
+                               : mmap (NULL, sizeof (*made), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (made == MAP_FAILED || pipe2 (ends, O_CLOEXEC) < 0) {
         close (fd);
         return;
@@ -253,7 +254,7 @@ static void leave_target (struct target *target)
 
 static CUresult reach (int pid, struct target *target)
 {
-    *target = (struct target){ .pid = pid, .fd = pid > 0 ? open_channel (pid) : -1 };
+    *target = (struct target) { .pid = pid, .fd = pid > 0 ? open_channel (pid) : -1 };
     if (target->fd < 0)
         return pid > 0 ? CUDA_ERROR_NOT_INITIALIZED : CUDA_ERROR_INVALID_VALUE;
     void *mapped = mmap (NULL, sizeof (struct channel), PROT_READ | PROT_WRITE, MAP_SHARED, target->fd, 0);

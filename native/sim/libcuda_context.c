@@ -16,10 +16,7 @@ static pthread_key_t key;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static bool have_key;
 
-static void make_key (void)
-{
-    have_key = pthread_key_create (&key, free) == 0;
-}
+static void make_key (void) { have_key = pthread_key_create (&key, free) == 0; }
 
 /* NULL: no memory. */
 static struct stack *own_stack (void)
@@ -121,10 +118,7 @@ static CUresult create (CUcontext *context, unsigned int flags, CUdevice ordinal
     return CUDA_LEAVE (result);
 }
 
-CUresult cuCtxCreate_v2 (CUcontext *context, unsigned int flags, CUdevice device)
-{
-    return create (context, flags, device);
-}
+CUresult cuCtxCreate_v2 (CUcontext *context, unsigned int flags, CUdevice device) { return create (context, flags, device); }
 CUDA_ALIAS (cuCtxCreate, cuCtxCreate_v2);
 
 /* Execution affinity and the parameters of _v4 change nothing here. */

@@ -40,8 +40,7 @@ static CUresult copy (uint64_t to, uint64_t from, size_t size, bool to_device, b
     struct cuda_entry *target = cuda_find_address (to), *source = cuda_find_address (from);
     if (size == 0)
         return CUDA_LEAVE (CUDA_SUCCESS);
-    if ((to_device && !inside (target, to, size)) || (from_device && !inside (source, from, size)) || to == 0 ||
-        from == 0)
+    if ((to_device && !inside (target, to, size)) || (from_device && !inside (source, from, size)) || to == 0 || from == 0)
         return CUDA_LEAVE (CUDA_ERROR_INVALID_VALUE);
     CUresult result = cuda_wait (context, context->submitted, true);
     if (result != CUDA_SUCCESS)
@@ -55,28 +54,16 @@ static CUresult copy (uint64_t to, uint64_t from, size_t size, bool to_device, b
     return CUDA_LEAVE (CUDA_SUCCESS);
 }
 
-CUresult cuMemcpy (CUdeviceptr to, CUdeviceptr from, size_t size)
-{
-    return copy (to, from, size, false, false);
-}
+CUresult cuMemcpy (CUdeviceptr to, CUdeviceptr from, size_t size) { return copy (to, from, size, false, false); }
 CUDA_ALIAS (cuMemcpy_ptds, cuMemcpy);
 
-CUresult cuMemcpyHtoD_v2 (CUdeviceptr to, const void *from, size_t size)
-{
-    return copy (to, (uintptr_t) from, size, true, false);
-}
+CUresult cuMemcpyHtoD_v2 (CUdeviceptr to, const void *from, size_t size) { return copy (to, (uintptr_t) from, size, true, false); }
 CUDA_ALIAS (cuMemcpyHtoD_v2_ptds, cuMemcpyHtoD_v2);
 
-CUresult cuMemcpyDtoH_v2 (void *to, CUdeviceptr from, size_t size)
-{
-    return copy ((uintptr_t) to, from, size, false, true);
-}
+CUresult cuMemcpyDtoH_v2 (void *to, CUdeviceptr from, size_t size) { return copy ((uintptr_t) to, from, size, false, true); }
 CUDA_ALIAS (cuMemcpyDtoH_v2_ptds, cuMemcpyDtoH_v2);
 
-CUresult cuMemcpyDtoD_v2 (CUdeviceptr to, CUdeviceptr from, size_t size)
-{
-    return copy (to, from, size, true, true);
-}
+CUresult cuMemcpyDtoD_v2 (CUdeviceptr to, CUdeviceptr from, size_t size) { return copy (to, from, size, true, true); }
 CUDA_ALIAS (cuMemcpyDtoD_v2_ptds, cuMemcpyDtoD_v2);
 
 CUresult cuMemcpyAsync (CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream)
@@ -131,17 +118,17 @@ static CUresult fill (CUdeviceptr pointer, uint32_t value, size_t width, size_t 
     return CUDA_LEAVE (CUDA_SUCCESS);
 }
 
-#define FILL(bits, type)                                                                                               \
-    CUresult cuMemsetD##bits##_v2 (CUdeviceptr pointer, type value, size_t count)                                      \
-    {                                                                                                                  \
-        return fill (pointer, value, sizeof (type), count);                                                            \
-    }                                                                                                                  \
-    CUresult cuMemsetD##bits##Async (CUdeviceptr pointer, type value, size_t count, CUstream stream)                   \
-    {                                                                                                                  \
-        (void) stream;                                                                                                 \
-        return fill (pointer, value, sizeof (type), count);                                                            \
-    }                                                                                                                  \
-    CUDA_ALIAS (cuMemsetD##bits##_v2_ptds, cuMemsetD##bits##_v2);                                                      \
+#define FILL(bits, type)                                                                                                           \
+    CUresult cuMemsetD##bits##_v2 (CUdeviceptr pointer, type value, size_t count)                                                  \
+    {                                                                                                                              \
+        return fill (pointer, value, sizeof (type), count);                                                                        \
+    }                                                                                                                              \
+    CUresult cuMemsetD##bits##Async (CUdeviceptr pointer, type value, size_t count, CUstream stream)                               \
+    {                                                                                                                              \
+        (void) stream;                                                                                                             \
+        return fill (pointer, value, sizeof (type), count);                                                                        \
+    }                                                                                                                              \
+    CUDA_ALIAS (cuMemsetD##bits##_v2_ptds, cuMemsetD##bits##_v2);                                                                  \
     CUDA_ALIAS (cuMemsetD##bits##Async_ptsz, cuMemsetD##bits##Async)
 FILL (8, unsigned char);
 FILL (16, unsigned short);

@@ -36,11 +36,11 @@ static CUresult enter_device (CUdevice ordinal, bool valid, struct cuda_device *
     return *device != NULL ? CUDA_SUCCESS : CUDA_LEAVE (CUDA_ERROR_INVALID_DEVICE);
 }
 
-#define ENTER_ASKING(ordinal, valid)                                                                                   \
-    struct cuda_device *device;                                                                                        \
-    CUresult entered = enter_device (ordinal, valid, &device);                                                         \
-    if (entered != CUDA_SUCCESS)                                                                                       \
-        return entered
+#define ENTER_ASKING(ordinal, valid)                                                                                               \
+    struct cuda_device *device;                                                                                                    \
+    CUresult entered = enter_device (ordinal, valid, &device);                                                                     \
+    if (entered != CUDA_SUCCESS)                                                                                                   \
+    return entered
 
 CUresult cuDeviceGetName (char *name, int length, CUdevice ordinal)
 {
@@ -113,12 +113,12 @@ static int attribute_value (const struct machine_gpu *gpu, int attribute)
     static const struct {
         int attribute, value;
     } values[] = {
-        { 1, 1024 }, { 2, 1024 }, { 3, 1024 }, { 4, 64 }, { 5, 2147483647 }, { 6, 65535 }, { 7, 65535 }, { 8, 49152 },
-        { 9, 65536 }, { 10, 32 }, { 11, 2147483647 }, { 12, 65536 }, { 13, 1980000 }, { 14, 512 }, { 15, 1 },
-        { 16, 132 }, { 19, 1 }, { 31, 1 }, { 36, 2619000 }, { 37, 6016 }, { 38, 62914560 }, { 39, 2048 }, { 40, 3 },
-        { 41, 1 }, { 78, 1 }, { 81, 233472 }, { 82, 65536 }, { 83, 1 }, { 88, 1 }, { 89, 1 }, { 90, 1 }, { 91, 1 },
-        { 95, 1 }, { 97, 232448 }, { 99, 1 }, { 102, 1 }, { 103, 1 }, { 106, 32 }, { 111, 1024 }, { 115, 1 },
-        { 119, 9 },
+        { 1, 1024 },  { 2, 1024 },  { 3, 1024 }, { 4, 64 },          { 5, 2147483647 }, { 6, 65535 },    { 7, 65535 },
+        { 8, 49152 }, { 9, 65536 }, { 10, 32 },  { 11, 2147483647 }, { 12, 65536 },     { 13, 1980000 }, { 14, 512 },
+        { 15, 1 },    { 16, 132 },  { 19, 1 },   { 31, 1 },          { 36, 2619000 },   { 37, 6016 },    { 38, 62914560 },
+        { 39, 2048 }, { 40, 3 },    { 41, 1 },   { 78, 1 },          { 81, 233472 },    { 82, 65536 },   { 83, 1 },
+        { 88, 1 },    { 89, 1 },    { 90, 1 },   { 91, 1 },          { 95, 1 },         { 97, 232448 },  { 99, 1 },
+        { 102, 1 },   { 103, 1 },   { 106, 32 }, { 111, 1024 },      { 115, 1 },        { 119, 9 },
     };
 
     switch (attribute) {

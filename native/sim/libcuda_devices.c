@@ -13,7 +13,13 @@
 /* NV_VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED: UVM writes its page tables. */
 #define EXTERNALLY_OWNED 0x40u
 
-enum { CLASS_VASPACE = 0x90f1, CLASS_THIRD_PARTY = 0x503c, REGISTER_SPACE = 0x503c0102, ESCAPE_REGISTER_FD = 0xc9, UVM_REGISTER_GPU = 0x25 };
+enum {
+    CLASS_VASPACE = 0x90f1,
+    CLASS_THIRD_PARTY = 0x503c,
+    REGISTER_SPACE = 0x503c0102,
+    ESCAPE_REGISTER_FD = 0xc9,
+    UVM_REGISTER_GPU = 0x25
+};
 
 struct uvm_register_gpu {
     uint8_t uuid[16];
@@ -92,7 +98,7 @@ static CUresult add_device (const struct machine_gpu *gpu)
         if (cuda.devices[i].gpu == gpu)
             return CUDA_ERROR_INVALID_DEVICE; /* named twice: the result of driver 580 */
     }
-    *device = (struct cuda_device){ .gpu = gpu, .ordinal = cuda.device_count, .node = -1 };
+    *device = (struct cuda_device) { .gpu = gpu, .ordinal = cuda.device_count, .node = -1 };
     rm_parse_uuid (gpu->uuid, device->uuid);
     cuda.device_count++;
     return CUDA_SUCCESS;

@@ -50,12 +50,6 @@ static CUresult tell (CUresult error, const char **text, int wants_name)
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuGetErrorString (CUresult error, const char **text)
-{
-    return tell (error, text, 0);
-}
+CUresult cuGetErrorString (CUresult error, const char **text) { return tell (error, text, 0); }
 
-CUresult cuGetErrorName (CUresult error, const char **text)
-{
-    return tell (error, text, 1);
-}
+CUresult cuGetErrorName (CUresult error, const char **text) { return tell (error, text, 1); }

@@ -50,8 +50,7 @@ CUresult cuda_graph_add (CUgraph graph, enum node_kind what, CUgraphNode *node)
     return CUDA_SUCCESS;
 }
 
-CUresult cuda_graph_add_allocation (CUgraph graph, CUcontext context, size_t size, CUdeviceptr *pointer,
-                                    CUgraphNode *node)
+CUresult cuda_graph_add_allocation (CUgraph graph, CUcontext context, size_t size, CUdeviceptr *pointer, CUgraphNode *node)
 {
     struct cuda_device *device = context->device;
     struct pooled *place;

@@ -25,7 +25,6 @@ CUresult cuda_graph_create (CUcontext context, CUgraph *graph);
 void cuda_graph_destroy (CUgraph graph);
 CUresult cuda_graph_add (CUgraph graph, enum node_kind what, CUgraphNode *node);
 /* The address is from the device's pool for graphs; it is backed by memory while a launched graph has it allocated. */
-CUresult cuda_graph_add_allocation (CUgraph graph, CUcontext context, size_t size, CUdeviceptr *pointer,
-                                    CUgraphNode *node);
+CUresult cuda_graph_add_allocation (CUgraph graph, CUcontext context, size_t size, CUdeviceptr *pointer, CUgraphNode *node);
 
 #endif

@@ -55,8 +55,7 @@ CUresult cuMemHostAlloc (void **pointer, size_t size, unsigned int flags)
     uint64_t length = cuda_round (size, PAGE);
     if (pointer == NULL || size == 0)
         return CUDA_LEAVE (CUDA_ERROR_INVALID_VALUE);
-    void *place = length < size ? MAP_FAILED
-                                : mmap (NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *place = length < size ? MAP_FAILED : mmap (NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (place == MAP_FAILED)
         return CUDA_LEAVE (CUDA_ERROR_OUT_OF_MEMORY);
     CUresult result = pin (context, place, size, length, flags);
@@ -67,10 +66,7 @@ CUresult cuMemHostAlloc (void **pointer, size_t size, unsigned int flags)
     return CUDA_LEAVE (result);
 }
 
-CUresult cuMemAllocHost_v2 (void **pointer, size_t size)
-{
-    return cuMemHostAlloc (pointer, size, 0);
-}
+CUresult cuMemAllocHost_v2 (void **pointer, size_t size) { return cuMemHostAlloc (pointer, size, 0); }
 
 static CUresult unpin (const void *pointer, enum cuda_kind kind, CUresult otherwise)
 {
@@ -82,10 +78,7 @@ static CUresult unpin (const void *pointer, enum cuda_kind kind, CUresult otherw
     return CUDA_LEAVE (CUDA_SUCCESS);
 }
 
-CUresult cuMemFreeHost (void *pointer)
-{
-    return unpin (pointer, KIND_HOST, CUDA_ERROR_INVALID_VALUE);
-}
+CUresult cuMemFreeHost (void *pointer) { return unpin (pointer, KIND_HOST, CUDA_ERROR_INVALID_VALUE); }
 
 CUresult cuMemHostRegister_v2 (void *pointer, size_t size, unsigned int flags)
 {
@@ -98,10 +91,7 @@ CUresult cuMemHostRegister_v2 (void *pointer, size_t size, unsigned int flags)
 }
 CUDA_ALIAS (cuMemHostRegister, cuMemHostRegister_v2);
 
-CUresult cuMemHostUnregister (void *pointer)
-{
-    return unpin (pointer, KIND_REGISTERED, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
-}
+CUresult cuMemHostUnregister (void *pointer) { return unpin (pointer, KIND_REGISTERED, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED); }
 
 CUresult cuMemHostGetDevicePointer_v2 (CUdeviceptr *device, void *pointer, unsigned int flags)
 {

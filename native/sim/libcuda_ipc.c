@@ -61,8 +61,10 @@ CUresult cuIpcGetMemHandle (CUipcMemHandle *handle, CUdeviceptr pointer)
 
 static CUresult duplicate (CUcontext context, const struct content *content, struct imported *imported)
 {
-    struct duplicate_call call = { .client = cuda.rm.client, .parent = context->device->device,
-                                   .object = cuda_new_handle (), .source_client = content->client,
+    struct duplicate_call call = { .client = cuda.rm.client,
+                                   .parent = context->device->device,
+                                   .object = cuda_new_handle (),
+                                   .source_client = content->client,
                                    .source_object = content->object };
     uint32_t status = rm_call (cuda.rm.control, ESCAPE_DUPLICATE, &call, sizeof (call));
 
@@ -72,7 +74,7 @@ static CUresult duplicate (CUcontext context, const struct content *content, str
         cuda_give_handle (call.object);
         return CUDA_ERROR_INVALID_VALUE; /* freed meanwhile, or it never existed */
     }
-    imported->memory = (struct cuda_memory){ .object = call.object, .size = content->size };
+    imported->memory = (struct cuda_memory) { .object = call.object, .size = content->size };
     imported->reserved = cuda_round (content->size, CUDA_BLOCK);
     imported->base = cuda_reserve (imported->reserved, CUDA_BLOCK);
     if (imported->base != 0 &&

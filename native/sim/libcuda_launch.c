@@ -21,9 +21,9 @@ static CUresult launch (CUfunction function, const unsigned int dimensions[6], C
     return CUDA_LEAVE (cuda_submit (stream->entry.context, stream, nanoseconds, 1));
 }
 
-CUresult cuLaunchKernel (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
-                         unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared,
-                         CUstream stream, void **parameters, void **extra)
+CUresult cuLaunchKernel (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
+                         unsigned int block_y, unsigned int block_z, unsigned int shared, CUstream stream, void **parameters,
+                         void **extra)
 {
     const unsigned int dimensions[] = { grid_x, grid_y, grid_z, block_x, block_y, block_z };
 
@@ -35,11 +35,10 @@ CUresult cuLaunchKernel (CUfunction function, unsigned int grid_x, unsigned int 
 CUDA_ALIAS (cuLaunchKernel_ptsz, cuLaunchKernel);
 
 CUresult cuLaunchCooperativeKernel (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
-                                    unsigned int block_x, unsigned int block_y, unsigned int block_z,
-                                    unsigned int shared, CUstream stream, void **parameters)
+                                    unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared,
+                                    CUstream stream, void **parameters)
 {
-    return cuLaunchKernel (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters,
-                           NULL);
+    return cuLaunchKernel (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters, NULL);
 }
 CUDA_ALIAS (cuLaunchCooperativeKernel_ptsz, cuLaunchCooperativeKernel);
 
@@ -47,8 +46,7 @@ CUresult cuLaunchKernelEx (const CUlaunchConfig *config, CUfunction function, vo
 {
     if (config == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    return cuLaunchKernel (function, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX,
-                           config->blockDimY, config->blockDimZ, config->sharedMemBytes, config->hStream, parameters,
-                           extra);
+    return cuLaunchKernel (function, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX, config->blockDimY,
+                           config->blockDimZ, config->sharedMemBytes, config->hStream, parameters, extra);
 }
 CUDA_ALIAS (cuLaunchKernelEx_ptsz, cuLaunchKernelEx);

@@ -21,10 +21,7 @@ struct managed {
     uint64_t resident; /* bytes on the device */
 };
 
-static void *place_of (const struct managed *managed)
-{
-    return (void *) (uintptr_t) managed->entry.start;
-}
+static void *place_of (const struct managed *managed) { return (void *) (uintptr_t) managed->entry.start; }
 
 static CUresult map (CUcontext context, CUdeviceptr *pointer, size_t size, struct managed *managed)
 {
@@ -34,8 +31,8 @@ static CUresult map (CUcontext context, CUdeviceptr *pointer, size_t size, struc
     if (address == 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     /* The offset in the node is the address: UVM's rule. */
-    void *place = mmap ((void *) (uintptr_t) address, managed->length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-                        cuda.uvm, (off_t) address);
+    void *place = mmap ((void *) (uintptr_t) address, managed->length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, cuda.uvm,
+                        (off_t) address);
     if (place != MAP_FAILED && cuda_add (&managed->entry, KIND_MANAGED, context, address, size)) {
         cuda_managed_mapped (address, managed->length);
         *pointer = address;
@@ -120,8 +117,7 @@ CUresult cuMemPrefetchAsync (CUdeviceptr pointer, size_t size, CUdevice device, 
 }
 CUDA_ALIAS (cuMemPrefetchAsync_ptsz, cuMemPrefetchAsync);
 
-CUresult cuMemPrefetchAsync_v2 (CUdeviceptr pointer, size_t size, CUmemLocation location, unsigned int flags,
-                                CUstream stream)
+CUresult cuMemPrefetchAsync_v2 (CUdeviceptr pointer, size_t size, CUmemLocation location, unsigned int flags, CUstream stream)
 {
     (void) stream;
     if (flags != 0)

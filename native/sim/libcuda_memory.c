@@ -105,8 +105,7 @@ CUresult cuMemAllocPitch_v2 (CUdeviceptr *pointer, size_t *pitch, size_t width, 
     size_t bytes;
 
     CUDA_ENTER_CONTEXT (context);
-    if (pointer == NULL || pitch == NULL || width == 0 || height == 0 ||
-        (element != 4 && element != 8 && element != 16))
+    if (pointer == NULL || pitch == NULL || width == 0 || height == 0 || (element != 4 && element != 8 && element != 16))
         return CUDA_LEAVE (CUDA_ERROR_INVALID_VALUE);
     size_t row = cuda_round (width, 512);
     if (row < width || __builtin_mul_overflow (row, height, &bytes))
@@ -125,8 +124,7 @@ CUresult cuMemFree_v2 (CUdeviceptr pointer)
         return CUDA_LEAVE (CUDA_SUCCESS);
     struct cuda_entry *entry = cuda_find_address (pointer);
     if (entry == NULL || entry->start != pointer ||
-        (entry->kind != KIND_MEMORY && entry->kind != KIND_SMALL && entry->kind != KIND_MANAGED &&
-         entry->kind != KIND_POOLED))
+        (entry->kind != KIND_MEMORY && entry->kind != KIND_SMALL && entry->kind != KIND_MANAGED && entry->kind != KIND_POOLED))
         return CUDA_LEAVE (CUDA_ERROR_INVALID_VALUE);
     /* The real library waits for all work before it frees memory. */
     CUcontext context = entry->context;
@@ -139,8 +137,8 @@ CUresult cuMemFree_v2 (CUdeviceptr pointer)
 /* NULL for either result is no error: observed with driver 580. */
 CUresult cuMemGetInfo_v2 (size_t *available, size_t *total)
 {
-    struct rm_fb_info info = { .count = 3, .entries = { { .index = FB_HEAP_FREE }, { .index = FB_HEAP_SIZE },
-                                                        { .index = FB_TAX } } };
+    struct rm_fb_info info = { .count = 3,
+                               .entries = { { .index = FB_HEAP_FREE }, { .index = FB_HEAP_SIZE }, { .index = FB_TAX } } };
     CUcontext context;
 
     CUDA_ENTER_CONTEXT (context);
@@ -167,8 +165,14 @@ CUresult cuMemGetAddressRange_v2 (CUdeviceptr *base, size_t *size, CUdeviceptr p
     return CUDA_LEAVE (CUDA_SUCCESS);
 }
 
-enum { ATTRIBUTE_CONTEXT = 1, ATTRIBUTE_MEMORY_TYPE = 2, ATTRIBUTE_DEVICE_POINTER = 3, ATTRIBUTE_HOST_POINTER = 4,
-       ATTRIBUTE_IS_MANAGED = 8, ATTRIBUTE_DEVICE_ORDINAL = 9 };
+enum {
+    ATTRIBUTE_CONTEXT = 1,
+    ATTRIBUTE_MEMORY_TYPE = 2,
+    ATTRIBUTE_DEVICE_POINTER = 3,
+    ATTRIBUTE_HOST_POINTER = 4,
+    ATTRIBUTE_IS_MANAGED = 8,
+    ATTRIBUTE_DEVICE_ORDINAL = 9
+};
 enum { MEMORY_HOST = 1, MEMORY_DEVICE = 2 };
 
 CUresult cuPointerGetAttribute (void *data, int attribute, CUdeviceptr pointer)

@@ -94,10 +94,7 @@ CUresult cuModuleLoadDataEx (CUmodule *module, const void *image, unsigned int c
     return CUDA_LEAVE (result);
 }
 
-CUresult cuModuleLoadData (CUmodule *module, const void *image)
-{
-    return cuModuleLoadDataEx (module, image, 0, NULL, NULL);
-}
+CUresult cuModuleLoadData (CUmodule *module, const void *image) { return cuModuleLoadDataEx (module, image, 0, NULL, NULL); }
 
 CUresult cuModuleUnload (CUmodule module)
 {
@@ -127,7 +124,4 @@ CUresult cuModuleGetFunction (CUfunction *function, CUmodule module, const char 
     return CUDA_LEAVE (found != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-uint64_t cuda_function_nanoseconds (CUfunction function)
-{
-    return function->nanoseconds;
-}
+uint64_t cuda_function_nanoseconds (CUfunction function) { return function->nanoseconds; }

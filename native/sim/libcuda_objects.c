@@ -61,12 +61,13 @@ void cuda_give_handle (uint32_t handle)
 
 CUresult cuda_memory_allocate (struct cuda_device *device, uint64_t size, uint32_t attributes, struct cuda_memory *memory)
 {
-    struct rm_memory_parameters parameters = { .owner = cuda.rm.client, .flags = FLAGS_VIDEO_MEMORY,
-                                               .attributes = attributes, .size = size, .alignment = CUDA_BLOCK };
+    struct rm_memory_parameters parameters = {
+        .owner = cuda.rm.client, .flags = FLAGS_VIDEO_MEMORY, .attributes = attributes, .size = size, .alignment = CUDA_BLOCK
+    };
 
     if (!cuda.manager)
         return CUDA_ERROR_NOT_SUPPORTED;
-    *memory = (struct cuda_memory){ .object = cuda_new_handle () };
+    *memory = (struct cuda_memory) { .object = cuda_new_handle () };
     uint32_t status = rm_allocate_object (&cuda.rm, device->device, memory->object, CLASS_VIDEO_MEMORY, &parameters);
     if (status != RM_STATUS_OK) {
         cuda_give_handle (memory->object);
@@ -79,12 +80,17 @@ CUresult cuda_memory_allocate (struct cuda_device *device, uint64_t size, uint32
 
 CUresult cuda_memory_describe (struct cuda_device *device, void *address, uint64_t size, struct cuda_memory *memory)
 {
-    struct described_call call = { .root = cuda.rm.client, .parent = device->device, .class_number = CLASS_DESCRIBED_MEMORY,
-                                   .flags = FLAGS_DESCRIBED, .memory = (uintptr_t) address, .limit = size - 1, .fd = -1 };
+    struct described_call call = { .root = cuda.rm.client,
+                                   .parent = device->device,
+                                   .class_number = CLASS_DESCRIBED_MEMORY,
+                                   .flags = FLAGS_DESCRIBED,
+                                   .memory = (uintptr_t) address,
+                                   .limit = size - 1,
+                                   .fd = -1 };
 
     if (!cuda.manager)
         return CUDA_ERROR_NOT_SUPPORTED;
-    *memory = (struct cuda_memory){ .object = cuda_new_handle (), .size = size };
+    *memory = (struct cuda_memory) { .object = cuda_new_handle (), .size = size };
     call.object = memory->object;
     uint32_t status = rm_call (device->node, ESCAPE_ALLOCATE_MEMORY, &call, sizeof (call));
     if (status == RM_STATUS_OK)
@@ -113,10 +119,7 @@ CUresult cuda_memory_free (struct cuda_device *device, struct cuda_memory *memor
     return result;
 }
 
-uint64_t cuda_round (uint64_t size, uint64_t unit)
-{
-    return (size + unit - 1) / unit * unit;
-}
+uint64_t cuda_round (uint64_t size, uint64_t unit) { return (size + unit - 1) / unit * unit; }
 
 uint64_t cuda_reserve (uint64_t size, uint64_t alignment)
 {
@@ -133,7 +136,4 @@ uint64_t cuda_reserve (uint64_t size, uint64_t alignment)
     return address;
 }
 
-void cuda_unreserve (uint64_t address, uint64_t size)
-{
-    munmap ((void *) (uintptr_t) address, size);
-}
+void cuda_unreserve (uint64_t address, uint64_t size) { munmap ((void *) (uintptr_t) address, size); }

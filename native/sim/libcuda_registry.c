@@ -26,7 +26,7 @@ static void **tree_of (enum cuda_kind kind)
 
 bool cuda_add (struct cuda_entry *entry, enum cuda_kind kind, CUcontext context, uint64_t start, uint64_t size)
 {
-    *entry = (struct cuda_entry){ .start = start, .size = size, .kind = kind, .context = context };
+    *entry = (struct cuda_entry) { .start = start, .size = size, .kind = kind, .context = context };
     struct cuda_entry **place = tsearch (entry, tree_of (kind), compare);
     return place != NULL && *place == entry;
 }
@@ -36,10 +36,7 @@ bool cuda_add_handle (struct cuda_entry *entry, enum cuda_kind kind, CUcontext c
     return cuda_add (entry, kind, context, (uintptr_t) entry, 1);
 }
 
-void cuda_remove (struct cuda_entry *entry)
-{
-    tdelete (entry, tree_of (entry->kind), compare);
-}
+void cuda_remove (struct cuda_entry *entry) { tdelete (entry, tree_of (entry->kind), compare); }
 
 void *cuda_find (const void *handle, enum cuda_kind kind)
 {
@@ -57,10 +54,7 @@ struct cuda_entry *cuda_find_overlap (uint64_t address, uint64_t size)
     return place != NULL ? *place : NULL;
 }
 
-struct cuda_entry *cuda_find_address (uint64_t address)
-{
-    return cuda_find_overlap (address, 1);
-}
+struct cuda_entry *cuda_find_address (uint64_t address) { return cuda_find_overlap (address, 1); }
 
 struct cuda_entry *cuda_find_reserved (uint64_t address, uint64_t size)
 {

@@ -54,8 +54,11 @@ uint32_t rm_allocate_object (const struct rm_client *client, uint32_t parent, ui
                              void *parameters)
 {
     /* Without the size of the parameters, as the real library. */
-    struct allocation_call call = { .root = client->client, .parent = parent, .object = object,
-                                    .class_number = class_number, .parameters = (uintptr_t) parameters };
+    struct allocation_call call = { .root = client->client,
+                                    .parent = parent,
+                                    .object = object,
+                                    .class_number = class_number,
+                                    .parameters = (uintptr_t) parameters };
     uint32_t failed = rm_call (client->control, ESCAPE_ALLOCATE, &call, sizeof (call));
 
     return failed != RM_STATUS_OK ? failed : call.status;
@@ -71,8 +74,11 @@ uint32_t rm_free_object (const struct rm_client *client, uint32_t parent, uint32
 
 uint32_t rm_control (const struct rm_client *client, uint32_t object, uint32_t command, void *parameters, uint32_t size)
 {
-    struct control_call call = { .client = client->client, .object = object, .command = command,
-                                 .parameters = (uintptr_t) parameters, .parameters_size = size };
+    struct control_call call = { .client = client->client,
+                                 .object = object,
+                                 .command = command,
+                                 .parameters = (uintptr_t) parameters,
+                                 .parameters_size = size };
     uint32_t failed = rm_call (client->control, ESCAPE_CONTROL, &call, sizeof (call));
 
     return failed != RM_STATUS_OK ? failed : call.status;
@@ -87,8 +93,7 @@ uint32_t rm_schedule_group (const struct rm_client *client, uint32_t group)
 {
     uint8_t schedule[3] = { 1, 0, 0 };
 
-    return rm_control (client, group, CONTROL_GROUP_SCHEDULE, schedule,
-                       version_size (VERSION_SCHEDULE, client->version));
+    return rm_control (client, group, CONTROL_GROUP_SCHEDULE, schedule, version_size (VERSION_SCHEDULE, client->version));
 }
 
 int rm_open_node (const char *path)
@@ -136,8 +141,7 @@ bool rm_attach_gpu (const struct rm_client *client, const uint8_t uuid[16], uint
         if (rm_allocate_object (client, client->client, device, CLASS_DEVICE, device_parameters) != RM_STATUS_OK)
             continue;
         if (rm_allocate_object (client, device, subdevice, CLASS_SUBDEVICE, subdevice_parameters) == RM_STATUS_OK &&
-            rm_control (client, subdevice, CONTROL_GET_GID, &gid, sizeof (gid)) == RM_STATUS_OK &&
-            memcmp (gid.data, uuid, 16) == 0)
+            rm_control (client, subdevice, CONTROL_GET_GID, &gid, sizeof (gid)) == RM_STATUS_OK && memcmp (gid.data, uuid, 16) == 0)
             return true;
         rm_free_object (client, client->client, device);
     }

@@ -17,15 +17,9 @@ static unsigned int calls;
 static bool calls_wait;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
-void cuda_lock (void)
-{
-    pthread_mutex_lock (&lock);
-}
+void cuda_lock (void) { pthread_mutex_lock (&lock); }
 
-void cuda_unlock (void)
-{
-    pthread_mutex_unlock (&lock);
-}
+void cuda_unlock (void) { pthread_mutex_unlock (&lock); }
 
 /* True in a forked child of a process after cuInit: the driver's state is the parent's. The real library returns
  * CUDA_ERROR_NOT_INITIALIZED from every function there, cuInit included. */
@@ -36,10 +30,7 @@ static void after_fork_in_child (void)
     pthread_mutex_unlock (&lock);
 }
 
-static void watch_forks (void)
-{
-    pthread_atfork (cuda_lock, cuda_unlock, after_fork_in_child);
-}
+static void watch_forks (void) { pthread_atfork (cuda_lock, cuda_unlock, after_fork_in_child); }
 
 CUresult cuda_enter (void)
 {
@@ -60,10 +51,7 @@ void cuda_end_call (void)
     cuda_unlock ();
 }
 
-unsigned int cuda_calls (void)
-{
-    return calls;
-}
+unsigned int cuda_calls (void) { return calls; }
 
 void cuda_hold_calls (bool hold)
 {

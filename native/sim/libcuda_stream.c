@@ -25,10 +25,7 @@ CUresult cuStreamCreateWithPriority (CUstream *stream, unsigned int flags, int p
     return CUDA_LEAVE (CUDA_SUCCESS);
 }
 
-CUresult cuStreamCreate (CUstream *stream, unsigned int flags)
-{
-    return cuStreamCreateWithPriority (stream, flags, 0);
-}
+CUresult cuStreamCreate (CUstream *stream, unsigned int flags) { return cuStreamCreateWithPriority (stream, flags, 0); }
 
 CUresult cuStreamDestroy_v2 (CUstream stream)
 {
@@ -69,16 +66,10 @@ static CUresult check_stream (CUstream handle, bool wait)
     return CUDA_LEAVE (result);
 }
 
-CUresult cuStreamSynchronize (CUstream stream)
-{
-    return check_stream (stream, true);
-}
+CUresult cuStreamSynchronize (CUstream stream) { return check_stream (stream, true); }
 CUDA_ALIAS (cuStreamSynchronize_ptsz, cuStreamSynchronize);
 
-CUresult cuStreamQuery (CUstream stream)
-{
-    return check_stream (stream, false);
-}
+CUresult cuStreamQuery (CUstream stream) { return check_stream (stream, false); }
 CUDA_ALIAS (cuStreamQuery_ptsz, cuStreamQuery);
 
 /* In order of submission anyway, so there is nothing to wait for. */
@@ -162,23 +153,17 @@ static CUresult check_event (CUevent event, bool wait)
     return CUDA_LEAVE (event->recorded ? look_at_event (event, wait) : CUDA_SUCCESS);
 }
 
-CUresult cuEventQuery (CUevent event)
-{
-    return check_event (event, false);
-}
+CUresult cuEventQuery (CUevent event) { return check_event (event, false); }
 
-CUresult cuEventSynchronize (CUevent event)
-{
-    return check_event (event, true);
-}
+CUresult cuEventSynchronize (CUevent event) { return check_event (event, true); }
 
 CUresult cuEventElapsedTime (float *milliseconds, CUevent from, CUevent to)
 {
     CUDA_ENTER ();
     if (milliseconds == NULL)
         return CUDA_LEAVE (CUDA_ERROR_INVALID_VALUE);
-    if (cuda_find (from, KIND_EVENT) == NULL || cuda_find (to, KIND_EVENT) == NULL || !from->recorded ||
-        !to->recorded || ((from->flags | to->flags) & EVENT_DISABLE_TIMING))
+    if (cuda_find (from, KIND_EVENT) == NULL || cuda_find (to, KIND_EVENT) == NULL || !from->recorded || !to->recorded ||
+        ((from->flags | to->flags) & EVENT_DISABLE_TIMING))
         return CUDA_LEAVE (CUDA_ERROR_INVALID_HANDLE);
     CUresult result = look_at_event (from, false);
     if (result == CUDA_SUCCESS)

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* The address that dlsym returns too, even if a preloaded library defines the name. */
-#define DECLARE_ROW(name, symbol, version, per_thread)                                                                 \
+#define DECLARE_ROW(name, symbol, version, per_thread)                                                                             \
     extern const char row_##symbol[] __asm__ (#symbol) __attribute__ ((visibility ("default")));
 CUDA_ROWS (DECLARE_ROW)
 
@@ -45,8 +45,7 @@ static CUresult look_up (const char *symbol, void **function, int version, cuuin
     int newest = 0;
 
     *known = false;
-    if (symbol == NULL || function == NULL || flags > 3 || cuDriverGetVersion (&newest) != CUDA_SUCCESS ||
-        version > newest)
+    if (symbol == NULL || function == NULL || flags > 3 || cuDriverGetVersion (&newest) != CUDA_SUCCESS || version > newest)
         return CUDA_ERROR_INVALID_VALUE;
     const struct row *row = choose (symbol, version, (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0, known);
     if (row == NULL)

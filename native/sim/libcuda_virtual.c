@@ -82,14 +82,13 @@ static bool register_physical (struct physical *physical, CUmemGenericAllocation
 
 static CUresult allocate_physical (struct physical *physical, size_t size)
 {
-    struct rm_memory_parameters parameters = { .owner = cuda.rm.client, .flags = 0xc001, .attributes = 0x3a000000,
-                                               .size = size };
+    struct rm_memory_parameters parameters = { .owner = cuda.rm.client, .flags = 0xc001, .attributes = 0x3a000000, .size = size };
 
     if (physical->properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE)
         return cuda_memory_allocate (physical->device, size, ATTRIBUTES_VIRTUAL, &physical->memory);
-    physical->memory = (struct cuda_memory){ .object = cuda_new_handle (), .size = size };
-    uint32_t status = rm_allocate_object (&cuda.rm, physical->device->device, physical->memory.object,
-                                          CLASS_SYSTEM_MEMORY, &parameters);
+    physical->memory = (struct cuda_memory) { .object = cuda_new_handle (), .size = size };
+    uint32_t status = rm_allocate_object (&cuda.rm, physical->device->device, physical->memory.object, CLASS_SYSTEM_MEMORY,
+                                          &parameters);
     if (status != RM_STATUS_OK)
         cuda_give_handle (physical->memory.object);
     return cuda_status (status);
@@ -170,8 +169,7 @@ CUresult cuMemGetAllocationGranularity (size_t *granularity, const CUmemAllocati
     return CUDA_LEAVE (CUDA_SUCCESS);
 }
 
-CUresult cuMemAddressReserve (CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr hint,
-                              unsigned long long flags)
+CUresult cuMemAddressReserve (CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr hint, unsigned long long flags)
 {
     (void) hint;
     CUDA_ENTER ();
@@ -201,13 +199,12 @@ CUresult cuMemAddressFree (CUdeviceptr address, size_t size)
     return CUDA_LEAVE (CUDA_SUCCESS);
 }
 
-CUresult cuMemMap (CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
-                   unsigned long long flags)
+CUresult cuMemMap (CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
     CUDA_ENTER ();
     struct physical *physical = find (handle);
-    if (physical == NULL || flags != 0 || offset != 0 || size == 0 || size > physical->memory.size ||
-        address % CUDA_BLOCK != 0 || size % CUDA_BLOCK != 0 || cuda_find_reserved (address, size) == NULL)
+    if (physical == NULL || flags != 0 || offset != 0 || size == 0 || size > physical->memory.size || address % CUDA_BLOCK != 0 ||
+        size % CUDA_BLOCK != 0 || cuda_find_reserved (address, size) == NULL)
         return CUDA_LEAVE (CUDA_ERROR_INVALID_VALUE);
     struct mapping *mapping = calloc (1, sizeof (*mapping));
     if (mapping == NULL)
@@ -269,8 +266,7 @@ static CUresult export_to (struct physical *physical, int fd)
     return cuda_status (rm_control (&cuda.rm, cuda.rm.client, CONTROL_EXPORT, &call, sizeof (call)));
 }
 
-CUresult cuMemExportToShareableHandle (void *shareable, CUmemGenericAllocationHandle handle, int type,
-                                       unsigned long long flags)
+CUresult cuMemExportToShareableHandle (void *shareable, CUmemGenericAllocationHandle handle, int type, unsigned long long flags)
 {
     CUDA_ENTER ();
     struct physical *physical = find (handle);
@@ -294,13 +290,12 @@ static CUresult import_from (struct physical *physical, int fd)
     struct import_parameters call = { .fd = fd, .parent = physical->device->device, .count = 1 };
     struct metadata metadata;
     uint32_t size = version_size (VERSION_EXPORT_INFO, cuda.rm.version);
-    uint32_t status =
-        rm_control (&cuda.rm, cuda.rm.client, CONTROL_EXPORT_INFO, &information, size);
+    uint32_t status = rm_control (&cuda.rm, cuda.rm.client, CONTROL_EXPORT_INFO, &information, size);
 
     memcpy (&metadata, (const uint8_t *) &information + size - 66, sizeof (metadata));
     if (status != RM_STATUS_OK || metadata.magic != MAGIC)
         return CUDA_ERROR_INVALID_VALUE;
-    physical->memory = (struct cuda_memory){ .object = cuda_new_handle (), .size = metadata.size };
+    physical->memory = (struct cuda_memory) { .object = cuda_new_handle (), .size = metadata.size };
     call.objects[0] = physical->memory.object;
     status = rm_control (&cuda.rm, cuda.rm.client, CONTROL_IMPORT, &call, sizeof (call));
     if (status != RM_STATUS_OK)
@@ -320,8 +315,9 @@ CUresult cuMemImportFromShareableHandle (CUmemGenericAllocationHandle *handle, v
     if (physical == NULL)
         return CUDA_LEAVE (CUDA_ERROR_OUT_OF_MEMORY);
     physical->device = context->device;
-    physical->properties = (CUmemAllocationProp){ .type = CU_MEM_ALLOCATION_TYPE_PINNED, .requestedHandleTypes = type,
-                                                  .location = { CU_MEM_LOCATION_TYPE_DEVICE, context->device->ordinal } };
+    physical->properties = (CUmemAllocationProp) { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                                   .requestedHandleTypes = type,
+                                                   .location = { CU_MEM_LOCATION_TYPE_DEVICE, context->device->ordinal } };
     CUresult result = import_from (physical, (int) (intptr_t) shareable);
     if (result == CUDA_SUCCESS && !register_physical (physical, handle)) {
         physical->handles = 0;

@@ -58,8 +58,7 @@ CUresult cuda_wait (CUcontext context, uint64_t until, bool wait)
 
 CUresult cuda_submit (CUcontext context, CUstream stream, uint64_t nanoseconds, uint64_t count)
 {
-    struct sim_submit call = { .client = cuda.rm.client, .channel = context->channel, .nanoseconds = nanoseconds,
-                               .count = count };
+    struct sim_submit call = { .client = cuda.rm.client, .channel = context->channel, .nanoseconds = nanoseconds, .count = count };
 
     if (count == 0)
         return CUDA_SUCCESS;

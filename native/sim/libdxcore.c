@@ -98,7 +98,7 @@ static NTSTATUS enumerate (uint32_t *count, D3DKMT_ADAPTERINFO *adapters)
         return STATUS_BUFFER_TOO_SMALL;
     *count = there;
     for (uint32_t i = 0; i < there; i++)
-        adapters[i] = (D3DKMT_ADAPTERINFO){ .hAdapter = FIRST_HANDLE + i, .AdapterLuid = { 0x1000 + i, 0 } };
+        adapters[i] = (D3DKMT_ADAPTERINFO) { .hAdapter = FIRST_HANDLE + i, .AdapterLuid = { 0x1000 + i, 0 } };
     return STATUS_SUCCESS;
 }
 

@@ -84,11 +84,11 @@ struct machine {
 };
 
 /* Reads `size` bytes of `text` into `machine`. Returns true, or false with the line and the reason in `problem`. */
-bool machine_parse(const char *text, size_t size, struct machine *machine, char *problem, size_t problem_size);
+bool machine_parse (const char *text, size_t size, struct machine *machine, char *problem, size_t problem_size);
 
 enum machine_source { MACHINE_FOUND, MACHINE_NONE, MACHINE_BAD };
 
 /* Finds and reads this process's machine: environment variable, file, then the description in the library. */
-enum machine_source machine_load(struct machine *machine, char *problem, size_t problem_size);
+enum machine_source machine_load (struct machine *machine, char *problem, size_t problem_size);
 
 #endif

@@ -76,8 +76,7 @@ static ssize_t file_text (const char *path)
     return (ssize_t) size;
 }
 
-static enum machine_source parsed (size_t size, const char *origin, struct machine *machine, char *problem,
-                                   size_t problem_size)
+static enum machine_source parsed (size_t size, const char *origin, struct machine *machine, char *problem, size_t problem_size)
 {
     char reason[128];
 

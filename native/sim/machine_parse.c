@@ -16,45 +16,29 @@ struct field {
     bool required;
 };
 
-#define FIELD(scope, kind, type, member, required)                                                                     \
+#define FIELD(scope, kind, type, member, required)                                                                                 \
     { #member, scope, kind, offsetof (type, member), sizeof (((type *) 0)->member), required }
 #define SYSTEM(kind, member, required) FIELD (SCOPE_SYSTEM, kind, struct machine, member, required)
 #define GPU(kind, member, required) FIELD (SCOPE_GPU, kind, struct machine_gpu, member, required)
 #define MIG(kind, member, required) FIELD (SCOPE_MIG, kind, struct machine_mig, member, required)
 
 static const struct field fields[] = {
-    SYSTEM (KIND_TEXT, name, true),
-    SYSTEM (KIND_TEXT, driver, true),
-    SYSTEM (KIND_TEXT, nvml, true),
-    SYSTEM (KIND_TEXT, control, false),
-    SYSTEM (KIND_TEXT, store, false),
-    SYSTEM (KIND_U32, cuda, true),
-    SYSTEM (KIND_FLAG, nodes, true),
-    SYSTEM (KIND_PAGEABLE, pageable, false),
-    GPU (KIND_TEXT, uuid, true),
-    GPU (KIND_TEXT, model, true),
-    GPU (KIND_TEXT, node, true),
-    GPU (KIND_U32, minor, true),
-    GPU (KIND_U32, brand, true),
-    GPU (KIND_U32, domain, true),
-    GPU (KIND_U32, bus, true),
-    GPU (KIND_U32, device, true),
-    GPU (KIND_U32, pci_id, true),
-    GPU (KIND_U32, pci_subsystem, true),
-    GPU (KIND_U32, arch_major, true),
-    GPU (KIND_U32, arch_minor, true),
-    GPU (KIND_FLAG, mig_capable, true),
-    GPU (KIND_FLAG, mig_enabled, true),
-    GPU (KIND_U64, memory, true),
-    GPU (KIND_U64, memory_reserved, true),
-    MIG (KIND_TEXT, uuid, true),
-    MIG (KIND_TEXT, profile, true),
-    MIG (KIND_TEXT, gi_access, true),
-    MIG (KIND_TEXT, ci_access, true),
-    MIG (KIND_U32, gi, true),
-    MIG (KIND_U32, ci, true),
-    MIG (KIND_U32, gi_slices, true),
-    MIG (KIND_U32, ci_slices, true),
+    SYSTEM (KIND_TEXT, name, true),     SYSTEM (KIND_TEXT, driver, true),
+    SYSTEM (KIND_TEXT, nvml, true),     SYSTEM (KIND_TEXT, control, false),
+    SYSTEM (KIND_TEXT, store, false),   SYSTEM (KIND_U32, cuda, true),
+    SYSTEM (KIND_FLAG, nodes, true),    SYSTEM (KIND_PAGEABLE, pageable, false),
+    GPU (KIND_TEXT, uuid, true),        GPU (KIND_TEXT, model, true),
+    GPU (KIND_TEXT, node, true),        GPU (KIND_U32, minor, true),
+    GPU (KIND_U32, brand, true),        GPU (KIND_U32, domain, true),
+    GPU (KIND_U32, bus, true),          GPU (KIND_U32, device, true),
+    GPU (KIND_U32, pci_id, true),       GPU (KIND_U32, pci_subsystem, true),
+    GPU (KIND_U32, arch_major, true),   GPU (KIND_U32, arch_minor, true),
+    GPU (KIND_FLAG, mig_capable, true), GPU (KIND_FLAG, mig_enabled, true),
+    GPU (KIND_U64, memory, true),       GPU (KIND_U64, memory_reserved, true),
+    MIG (KIND_TEXT, uuid, true),        MIG (KIND_TEXT, profile, true),
+    MIG (KIND_TEXT, gi_access, true),   MIG (KIND_TEXT, ci_access, true),
+    MIG (KIND_U32, gi, true),           MIG (KIND_U32, ci, true),
+    MIG (KIND_U32, gi_slices, true),    MIG (KIND_U32, ci_slices, true),
     MIG (KIND_U64, memory, true),
 };
 
@@ -138,8 +122,7 @@ static bool store (struct reader *reader, const struct field *field, const char 
     if (field->kind == KIND_TEXT)
         return text_value (reader, target, field->size, text, size);
     uint64_t limit = field->kind == KIND_FLAG ? 1 : field->kind == KIND_U32 ? UINT32_MAX : (uint64_t) INT64_MAX;
-    if (!(field->kind == KIND_PAGEABLE ? pageable (reader, text, size, &value)
-                                       : number (reader, text, size, limit, &value)))
+    if (!(field->kind == KIND_PAGEABLE ? pageable (reader, text, size, &value) : number (reader, text, size, limit, &value)))
         return false;
     if (field->kind == KIND_U64) {
         memcpy (target, &value, sizeof (value));
@@ -218,10 +201,9 @@ static bool add_fault (struct reader *reader, const char *text, size_t size)
         const char *word;
         enum machine_fault_kind kind;
         bool valued;
-    } kinds[] = { { "error", FAULT_ERROR, true },
-                  { "hang", FAULT_HANG, false },
-                  { "crash", FAULT_CRASH, false },
-                  { "slow", FAULT_SLOW, true } };
+    } kinds[] = {
+        { "error", FAULT_ERROR, true }, { "hang", FAULT_HANG, false }, { "crash", FAULT_CRASH, false }, { "slow", FAULT_SLOW, true }
+    };
     struct machine *machine = reader->machine;
     const char *end = text + size;
     const char *space = memchr (text, ' ', size);

@@ -12,10 +12,7 @@ enum { ESCAPE_ALLOC_MEMORY = 0x27, ESCAPE_ALLOC_OBJECT, ESCAPE_FREE = 0x29, ESCA
 #define HEAD_MAX 16384
 #define SIM_LAST _IOC_NR (SIM_PARAMETERS)
 
-static int nibble (char digit)
-{
-    return digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10;
-}
+static int nibble (char digit) { return digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10; }
 
 /* "GPU-901c55c4-..." or any other text: its hexadecimal digits, 32 of them. */
 static void uuid_bytes (const char *text, uint8_t *bytes)
@@ -172,10 +169,7 @@ static size_t status_offset (const struct request *request)
     }
 }
 
-static bool is_manager_escape (uint32_t escape)
-{
-    return escape >= ESCAPE_ALLOC_MEMORY && escape <= ESCAPE_ALLOC;
-}
+static bool is_manager_escape (uint32_t escape) { return escape >= ESCAPE_ALLOC_MEMORY && escape <= ESCAPE_ALLOC; }
 
 /* Copies in params. False: they are not readable (the status is set). */
 static bool take_params (struct request *request)
@@ -194,8 +188,8 @@ static bool take_params (struct request *request)
     if (request->params_size > MANAGER_MAX_PARAMETERS)
         return false;
     request->params = malloc (request->params_size + 8);
-    return request->params != NULL && request->caller->read (request->caller->context, request->params_address,
-                                                             request->params, request->params_size);
+    return request->params != NULL &&
+           request->caller->read (request->caller->context, request->params_address, request->params, request->params_size);
 }
 
 /* Offset of the descriptor that some calls name, or -1. */
@@ -225,9 +219,9 @@ static int named_descriptor (const struct request *request)
 static void perform (struct request *request)
 {
     size_t status_at = status_offset (request);
-    uint32_t number = request->escape == ESCAPE_CONTROL ? get32 (request->head, 8)
+    uint32_t number = request->escape == ESCAPE_CONTROL                  ? get32 (request->head, 8)
                       : status_at != 0 && request->escape != ESCAPE_FREE ? get32 (request->head, 12)
-                                                                          : request->number;
+                                                                         : request->number;
     uint32_t status = request->escape >= 0xe0 && request->escape <= SIM_LAST ? 0 : ordered_fault (request, number);
 
     if (simulator_call (request))
@@ -288,8 +282,8 @@ static int run (struct request *request, uint64_t address)
     if (request->list != NULL)
         written &= caller->write (caller->context, request->list_address, request->list, request->list_size);
     for (size_t i = 0; i < 3; i++) {
-        if (request->late[i].size > 0 && !caller->write (caller->context, request->late[i].address, request->late[i].from,
-                                                         request->late[i].size))
+        if (request->late[i].size > 0 &&
+            !caller->write (caller->context, request->late[i].address, request->late[i].from, request->late[i].size))
             put32 (request->head, status_offset (request), STATUS_INVALID_PARAM_STRUCT);
     }
     if (request->head_size > 0)

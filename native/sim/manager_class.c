@@ -54,8 +54,7 @@ static const struct class_row rows[] = {
 };
 
 /* Families with a new class for every architecture: the last byte is the kind. */
-static const struct class_row channel_row = { 0, KIND_CHANNEL, KIND_GROUP | KIND_DEVICE, 0, VERSION_CHANNEL,
-                                              CLASS_NEEDS_PARAMS };
+static const struct class_row channel_row = { 0, KIND_CHANNEL, KIND_GROUP | KIND_DEVICE, 0, VERSION_CHANNEL, CLASS_NEEDS_PARAMS };
 static const struct class_row engine_row = { 0, KIND_OTHER, KIND_CHANNEL, 0, 0, 0 };
 static const struct class_row usermode_row = { 0, KIND_OTHER, KIND_SUBDEVICE, 0, 0, 0 };
 
@@ -213,9 +212,9 @@ enum status class_allocate_memory (struct request *request)
     object->class_number = number;
     if (number == 0x3E) {
         uint64_t bytes = get64 (head, 32);
-        status = bytes >= UINT64_C (1) << 50 ? STATUS_NO_MEMORY
-                                             : piece_create (request->manager, object->gpu, false,
-                                                             (bytes + 4096) & ~UINT64_C (4095), &object->memory);
+        status = bytes >= UINT64_C (1) << 50
+                     ? STATUS_NO_MEMORY
+                     : piece_create (request->manager, object->gpu, false, (bytes + 4096) & ~UINT64_C (4095), &object->memory);
     }
     if (status != STATUS_OK) {
         object_destroy (object);

@@ -156,7 +156,7 @@ static void fault (struct request *request, const struct sim_fault *fault)
         struct manager_fault *each = &manager->faults[i];
         bool same = each->status != 0 && each->escape == fault->escape && each->number == fault->number;
         if (same || (fault->status != 0 && each->status == 0)) {
-            *each = (struct manager_fault){ fault->escape, fault->number, fault->status, fault->after };
+            *each = (struct manager_fault) { fault->escape, fault->number, fault->status, fault->after };
             return;
         }
     }
@@ -230,10 +230,10 @@ bool simulator_call (struct request *request)
     static const struct {
         uint32_t escape;
         size_t size;
-    } calls[] = { { 0xe0, sizeof (head.submit) },   { 0xe1, sizeof (head.progress) }, { 0xe2, sizeof (head.clock) },
-                  { 0xe3, sizeof (head.resident) }, { 0xe4, sizeof (head.totals) },   { 0xe5, sizeof (head.fault) },
-                  { 0xe6, sizeof (head.parameters) }, { 0xe7, sizeof (head.questions) },
-                  { 0xe8, sizeof (head.overhead) },   { 0xe9, sizeof (head.busy) } };
+    } calls[] = { { 0xe0, sizeof (head.submit) },     { 0xe1, sizeof (head.progress) },  { 0xe2, sizeof (head.clock) },
+                  { 0xe3, sizeof (head.resident) },   { 0xe4, sizeof (head.totals) },    { 0xe5, sizeof (head.fault) },
+                  { 0xe6, sizeof (head.parameters) }, { 0xe7, sizeof (head.questions) }, { 0xe8, sizeof (head.overhead) },
+                  { 0xe9, sizeof (head.busy) } };
 
     if (request->escape < 0xe0 || request->escape > 0xe9)
         return false;

@@ -56,13 +56,12 @@ static const struct control_row rows[] = {
 /* Further controls of libcuda 580 and nvidia-smi 580 at their start, whose results have no effect on a program:
  * accepted, without a change of the parameters. */
 static const uint32_t taken[] = {
-    0x13a,      0x1f0,      0x279,      0x27b,      0x288,      0x289,      0xa04,      0x800280,
-    0x800288,   0x800289,   0x800292,   0x801307,   0x801402,   0x80170d,   0x801909,   0x83de0309, 0x906f0101,
-    0x90e60102, 0xcb330101, 0xde0001,   0x20800102, 0x20800110, 0x20800111, 0x20800119, 0x2080012f, 0x20800131,
-    0x20800133, 0x20800145, 0x20800146, 0x2080014b, 0x20800157, 0x20800170, 0x20800195, 0x208001a3, 0x20800406,
-    0x20801201, 0x20801210, 0x20801218, 0x2080121b, 0x20801227, 0x2080122a, 0x2080122b, 0x20801230, 0x20801701,
-    0x20801801, 0x20801803, 0x20801823, 0x2080182a, 0x2080182b, 0x2080200a, 0x2080220c, 0x20802210,
-    0x20802a0a, 0x20803002, 0x20803601, 0x20803801, 0x20810108, 0x20810110, 0x208f1105,
+    0x13a,      0x1f0,      0x279,      0x27b,      0x288,      0x289,      0xa04,      0x800280,   0x800288,   0x800289,
+    0x800292,   0x801307,   0x801402,   0x80170d,   0x801909,   0x83de0309, 0x906f0101, 0x90e60102, 0xcb330101, 0xde0001,
+    0x20800102, 0x20800110, 0x20800111, 0x20800119, 0x2080012f, 0x20800131, 0x20800133, 0x20800145, 0x20800146, 0x2080014b,
+    0x20800157, 0x20800170, 0x20800195, 0x208001a3, 0x20800406, 0x20801201, 0x20801210, 0x20801218, 0x2080121b, 0x20801227,
+    0x2080122a, 0x2080122b, 0x20801230, 0x20801701, 0x20801801, 0x20801803, 0x20801823, 0x2080182a, 0x2080182b, 0x2080200a,
+    0x2080220c, 0x20802210, 0x20802a0a, 0x20803002, 0x20803601, 0x20803801, 0x20810108, 0x20810110, 0x208f1105,
 };
 
 /* Controls that need CAP_SYS_ADMIN, among those that are not served otherwise. */
@@ -113,8 +112,7 @@ enum status control (struct request *request)
     /* Of the old kind: the kernel module hands them to the GPU's firmware unseen, but for those with bit 14, which need
      * CAP_SYS_ADMIN (RM_GSS_LEGACY_MASK, RM_GSS_LEGACY_MASK_PRIVILEGED). */
     if ((object->kind & KIND_SUBDEVICE) && (number & 0xffff8000) == 0x20808000)
-        return !(number & 0x4000) || request->caller->privileged (request->caller->context)
-                   ? STATUS_OK
-                   : STATUS_INSUFFICIENT_PERMISSIONS;
+        return !(number & 0x4000) || request->caller->privileged (request->caller->context) ? STATUS_OK
+                                                                                            : STATUS_INSUFFICIENT_PERMISSIONS;
     return AMONG (taken, number) ? STATUS_OK : STATUS_NOT_SUPPORTED;
 }

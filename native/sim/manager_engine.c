@@ -91,7 +91,7 @@ bool engine_submit (struct engine_channel *channel, uint64_t nanoseconds, uint64
         channel->submitted -= count;
         return false;
     }
-    *work = (struct engine_work){ .channel = channel, .each = nanoseconds, .first = nanoseconds, .count = count };
+    *work = (struct engine_work) { .channel = channel, .each = nanoseconds, .first = nanoseconds, .count = count };
     if (group->last != NULL)
         group->last->next = work;
     else
@@ -240,10 +240,7 @@ static void skip_rounds (struct engine *engine, uint64_t limit)
     engine->now += rounds * round;
 }
 
-static uint64_t least (uint64_t first, uint64_t second)
-{
-    return first < second ? first : second;
-}
+static uint64_t least (uint64_t first, uint64_t second) { return first < second ? first : second; }
 
 /* The engine is idle: selects the next group. */
 static void choose (struct engine *engine, uint64_t limit)

@@ -115,7 +115,7 @@ enum status external_create (struct request *request)
     range = malloc (sizeof (*range));
     if (range == NULL)
         return STATUS_NO_MEMORY;
-    *range = (struct external_range){ .next = file->ranges, .base = base, .end = end };
+    *range = (struct external_range) { .next = file->ranges, .base = base, .end = end };
     file->ranges = range;
     return STATUS_OK;
 }
@@ -131,9 +131,8 @@ static enum status source_of (struct request *request, size_t handles_at, struct
     *source = object_find (client, get32 (request->head, handles_at + 4));
     if (*source == NULL || (*source)->memory.piece == NULL)
         return STATUS_INVALID_OBJECT_HANDLE;
-    return may_duplicate (*source, NULL, request->caller->process (request->caller->context))
-               ? STATUS_OK
-               : STATUS_INSUFFICIENT_PERMISSIONS;
+    return may_duplicate (*source, NULL, request->caller->process (request->caller->context)) ? STATUS_OK
+                                                                                              : STATUS_INSUFFICIENT_PERMISSIONS;
 }
 
 static enum status map_one (struct request *request, struct external_range *range, struct object *source, int gpu)
@@ -152,14 +151,14 @@ static enum status map_one (struct request *request, struct external_range *rang
         free (duplicate);
         return status;
     }
-    *duplicate = (struct duplicate){ .references = 1, .gpu = gpu };
+    *duplicate = (struct duplicate) { .references = 1, .gpu = gpu };
     /* 8 bytes for each page: 4 KiB of system memory, 64 KiB of video memory. */
     if (request->manager->counts_overhead)
         duplicate->tables = (length / (source->memory.piece->video ? 65536 : PAGE) * 8 + PAGE - 1) / PAGE * PAGE;
     request->manager->used[gpu] += duplicate->tables;
     piece_hold (&duplicate->holder, &source->memory);
-    *map = (struct external_map){ range->maps, base, base + length, gpu,
-                                  request->caller->process (request->caller->context), duplicate };
+    *map = (struct external_map) { range->maps, base, base + length, gpu, request->caller->process (request->caller->context),
+                                   duplicate };
     range->maps = map;
     return STATUS_OK;
 }

@@ -40,16 +40,16 @@ enum status piece_create (struct manager *manager, uint32_t gpu, bool video, uin
     piece = calloc (1, sizeof (*piece));
     if (piece == NULL)
         return STATUS_INSUFFICIENT_RESOURCES;
-    *piece = (struct piece){ .bytes = bytes, .reported = bytes, .holders = 1, .gpu = gpu, .video = video };
+    *piece = (struct piece) { .bytes = bytes, .reported = bytes, .holders = 1, .gpu = gpu, .video = video };
     if (video)
         manager->used[gpu] += bytes;
-    *holder = (struct holder){ .piece = piece, .previous = holder, .next = holder, .owner = true };
+    *holder = (struct holder) { .piece = piece, .previous = holder, .next = holder, .owner = true };
     return STATUS_OK;
 }
 
 void piece_hold (struct holder *holder, struct holder *source)
 {
-    *holder = (struct holder){ .piece = source->piece, .previous = source, .next = source->next };
+    *holder = (struct holder) { .piece = source->piece, .previous = source, .next = source->next };
     source->next->previous = holder;
     source->next = holder;
     source->piece->holders++;
@@ -63,7 +63,7 @@ void piece_drop (struct manager *manager, struct holder *holder)
         holder->next->owner = true;
     holder->previous->next = holder->next;
     holder->next->previous = holder->previous;
-    *holder = (struct holder){ .piece = NULL };
+    *holder = (struct holder) { .piece = NULL };
     if (--piece->holders > 0)
         return;
     if (piece->video)

@@ -17,10 +17,7 @@ struct client *client_find (struct manager *manager, uint32_t handle)
     return NULL;
 }
 
-static struct manager_file *clients_of (struct manager_file *file)
-{
-    return file->registered != NULL ? file->registered : file;
-}
+static struct manager_file *clients_of (struct manager_file *file) { return file->registered != NULL ? file->registered : file; }
 
 struct client *client_of (struct request *request, uint32_t handle)
 {
@@ -92,8 +89,7 @@ static void grow (struct client *client)
     client->table_size = size;
 }
 
-enum status object_create (struct client *client, struct object *parent, uint32_t handle, enum kind kind,
-                           struct object **result)
+enum status object_create (struct client *client, struct object *parent, uint32_t handle, enum kind kind, struct object **result)
 {
     struct object *object = calloc (1, sizeof (*object));
 
@@ -111,14 +107,14 @@ enum status object_create (struct client *client, struct object *parent, uint32_
     if (client->objects >= client->table_size * 2 && client->table_size < (1U << 20))
         grow (client);
     struct object **place = slot (client->table, client->table_size, handle);
-    *object = (struct object){ .handle = handle,
-                               .kind = kind,
-                               .client = client,
-                               .parent = parent,
-                               .gpu = parent->gpu,
-                               .next = parent->child,
-                               .hashed = *place,
-                               .share_type = client->share_type };
+    *object = (struct object) { .handle = handle,
+                                .kind = kind,
+                                .client = client,
+                                .parent = parent,
+                                .gpu = parent->gpu,
+                                .next = parent->child,
+                                .hashed = *place,
+                                .share_type = client->share_type };
     *place = object;
     if (parent->child != NULL)
         parent->child->previous = object;

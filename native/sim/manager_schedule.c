@@ -154,10 +154,7 @@ enum status control_number (struct request *request, struct object *object)
     return STATUS_OK;
 }
 
-enum status control_token (struct request *request, struct object *object)
-{
-    return control_number (request, object);
-}
+enum status control_token (struct request *request, struct object *object) { return control_number (request, object); }
 
 /*
  * FIFO_DISABLE_CHANNELS: 0 disable, 4 count, 8 only scheduling, 16 an event of the kernel's, 24 clients, 280 channels.

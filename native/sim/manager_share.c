@@ -47,8 +47,8 @@ bool may_duplicate (const struct object *source, const struct client *client, ui
         return true;
     if (client != NULL && source->composed_target == client->root.handle)
         return true;
-    return source->share_type == SHARE_ALL || (source->share_type == SHARE_CLIENT && client != NULL &&
-                                               source->share_target == client->root.handle);
+    return source->share_type == SHARE_ALL ||
+           (source->share_type == SHARE_CLIENT && client != NULL && source->share_target == client->root.handle);
 }
 
 enum status memory_duplicate (struct request *request)

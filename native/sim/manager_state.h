@@ -185,20 +185,11 @@ static inline uint64_t get64 (const uint8_t *from, size_t offset)
     return value;
 }
 
-static inline void put16 (uint8_t *to, size_t offset, uint16_t value)
-{
-    __builtin_memcpy (to + offset, &value, sizeof (value));
-}
+static inline void put16 (uint8_t *to, size_t offset, uint16_t value) { __builtin_memcpy (to + offset, &value, sizeof (value)); }
 
-static inline void put32 (uint8_t *to, size_t offset, uint32_t value)
-{
-    __builtin_memcpy (to + offset, &value, sizeof (value));
-}
+static inline void put32 (uint8_t *to, size_t offset, uint32_t value) { __builtin_memcpy (to + offset, &value, sizeof (value)); }
 
-static inline void put64 (uint8_t *to, size_t offset, uint64_t value)
-{
-    __builtin_memcpy (to + offset, &value, sizeof (value));
-}
+static inline void put64 (uint8_t *to, size_t offset, uint64_t value) { __builtin_memcpy (to + offset, &value, sizeof (value)); }
 
 /* manager_object.c */
 struct client *client_find (struct manager *manager, uint32_t handle);
@@ -209,8 +200,7 @@ struct client *client_create (struct request *request, uint32_t class_number);
 void client_destroy (struct client *client);
 struct object *object_find (struct client *client, uint32_t handle);
 /* handle 0: one is picked. */
-enum status object_create (struct client *client, struct object *parent, uint32_t handle, enum kind kind,
-                           struct object **result);
+enum status object_create (struct client *client, struct object *parent, uint32_t handle, enum kind kind, struct object **result);
 /* With all its descendants. */
 void object_destroy (struct object *object);
 
@@ -254,9 +244,10 @@ bool control_take_list (struct request *request);
  * manager_control.c. */
 typedef enum status control_function (struct request *request, struct object *object);
 control_function control_build_version, control_ids, control_id_info, control_pci_info, control_address_space,
-    control_inherited_share, control_handle_info, control_surface_info, control_channel_property, control_gid, control_fb_info, control_fb_info_list, control_pids, control_pid_info,
-    control_samples, control_schedule, control_set_slice, control_get_slice, control_preempt, control_number, control_token,
-    control_disable, control_register_space, control_register_memory, control_unregister, control_encoder_caps;
+    control_inherited_share, control_handle_info, control_surface_info, control_channel_property, control_gid, control_fb_info,
+    control_fb_info_list, control_pids, control_pid_info, control_samples, control_schedule, control_set_slice, control_get_slice,
+    control_preempt, control_number, control_token, control_disable, control_register_space, control_register_memory,
+    control_unregister, control_encoder_caps;
 /* Creates the engine's part of a group or channel. */
 enum status group_allocate (struct request *request, struct object *object, uint32_t engine_type);
 enum status channel_allocate (struct request *request, struct object *object, uint32_t engine_type);

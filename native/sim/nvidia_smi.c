@@ -30,13 +30,13 @@ static void *symbol (const char *name)
 }
 
 /* One variable a function, of the function's own type. */
-#define FUNCTIONS(row)                                                                                                 \
-    row (nvmlInit_v2) row (nvmlShutdown) row (nvmlErrorString) row (nvmlSystemGetDriverVersion)                        \
-        row (nvmlSystemGetCudaDriverVersion_v2) row (nvmlDeviceGetCount_v2) row (nvmlDeviceGetHandleByIndex_v2)        \
-            row (nvmlDeviceGetName) row (nvmlDeviceGetUUID) row (nvmlDeviceGetPciInfo_v3)                              \
-                row (nvmlDeviceGetMemoryInfo) row (nvmlDeviceGetMemoryInfo_v2)                                         \
-                row (nvmlDeviceGetComputeRunningProcesses_v3) row (nvmlDeviceGetMigMode) row (nvmlDeviceGetMaxMigDeviceCount)          \
-                    row (nvmlDeviceGetMigDeviceHandleByIndex) row (nvcSimMachineName) row (nvcSimProblem)
+#define FUNCTIONS(row)                                                                                                             \
+    row (nvmlInit_v2) row (nvmlShutdown) row (nvmlErrorString) row (nvmlSystemGetDriverVersion)                                    \
+        row (nvmlSystemGetCudaDriverVersion_v2) row (nvmlDeviceGetCount_v2) row (nvmlDeviceGetHandleByIndex_v2)                    \
+            row (nvmlDeviceGetName) row (nvmlDeviceGetUUID) row (nvmlDeviceGetPciInfo_v3) row (nvmlDeviceGetMemoryInfo)            \
+                row (nvmlDeviceGetMemoryInfo_v2) row (nvmlDeviceGetComputeRunningProcesses_v3) row (nvmlDeviceGetMigMode)          \
+                    row (nvmlDeviceGetMaxMigDeviceCount) row (nvmlDeviceGetMigDeviceHandleByIndex) row (nvcSimMachineName)         \
+                        row (nvcSimProblem)
 
 #define DECLARE(name) __typeof__ (name) *name;
 #define RESOLVE(name) api.name = (__typeof__ (name) *) symbol (#name);
@@ -97,8 +97,7 @@ static void print_row (unsigned int index, nvmlDevice_t gpu)
     api.nvmlDeviceGetName (gpu, name, sizeof (name));
     api.nvmlDeviceGetPciInfo_v3 (gpu, &pci);
     api.nvmlDeviceGetMemoryInfo (gpu, &memory);
-    printf ("| %3u  %-28.28s  %-16.16s  %7lluMiB / %7lluMiB |\n", index, name, pci.busId, memory.used >> 20,
-            memory.total >> 20);
+    printf ("| %3u  %-28.28s  %-16.16s  %7lluMiB / %7lluMiB |\n", index, name, pci.busId, memory.used >> 20, memory.total >> 20);
 }
 
 #define MOST_PROCESSES 950
@@ -164,8 +163,7 @@ static void print_field (int field, unsigned int index, nvmlDevice_t gpu, struct
         printf ("%llu%s", bytes[field] >> 20, format.units ? " MiB" : "");
     else if (field == FIELD_INDEX)
         printf ("%u", index);
-    else if ((field == FIELD_UUID ? api.nvmlDeviceGetUUID : api.nvmlDeviceGetName) (gpu, text, sizeof (text)) ==
-             NVML_SUCCESS)
+    else if ((field == FIELD_UUID ? api.nvmlDeviceGetUUID : api.nvmlDeviceGetName) (gpu, text, sizeof (text)) == NVML_SUCCESS)
         printf ("%s", text);
 }
 
@@ -183,8 +181,7 @@ static int query (char *wanted, struct format format)
     if (result != NVML_SUCCESS)
         return failed ("Failed to initialize NVML", result);
     for (size_t i = 0; format.header && i < count; i++)
-        printf ("%s%s%s", i > 0 ? ", " : "", fields[chosen[i]],
-                chosen[i] <= FIELD_FREE && format.units ? " [MiB]" : "");
+        printf ("%s%s%s", i > 0 ? ", " : "", fields[chosen[i]], chosen[i] <= FIELD_FREE && format.units ? " [MiB]" : "");
     if (format.header)
         putchar ('\n');
     for (unsigned int gpu = 0; gpu < gpus; gpu++) {
@@ -208,8 +205,8 @@ static void print_header (void)
 
     api.nvmlSystemGetDriverVersion (driver, sizeof (driver));
     api.nvmlSystemGetCudaDriverVersion_v2 (&cuda);
-    printf ("| SIMULATED machine %-20.20s Driver %-12.12s CUDA %2d.%-9d |\n", api.nvcSimMachineName (), driver,
-            cuda / 1000, cuda % 1000 / 10);
+    printf ("| SIMULATED machine %-20.20s Driver %-12.12s CUDA %2d.%-9d |\n", api.nvcSimMachineName (), driver, cuda / 1000,
+            cuda % 1000 / 10);
 }
 
 static const char rule[] = "+------------------------------------------------------------------------------+";

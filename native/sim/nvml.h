@@ -206,8 +206,7 @@ NVML_API nvmlReturn_t nvmlGpuInstanceGetInfo (nvmlGpuInstance_t instance, nvmlGp
 NVML_API nvmlReturn_t nvmlGpuInstanceGetComputeInstanceById (nvmlGpuInstance_t instance, unsigned int id,
                                                              nvmlComputeInstance_t *compute);
 NVML_API nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfo (nvmlGpuInstance_t instance, unsigned int number,
-                                                                    unsigned int engine,
-                                                                    nvmlComputeInstanceProfileInfo_t *info);
+                                                                    unsigned int engine, nvmlComputeInstanceProfileInfo_t *info);
 NVML_API nvmlReturn_t nvmlComputeInstanceGetInfo (nvmlComputeInstance_t compute, nvmlComputeInstanceInfo_t *info);
 NVML_API nvmlReturn_t nvmlComputeInstanceGetInfo_v2 (nvmlComputeInstance_t compute, nvmlComputeInstanceInfo_t *info);
 

@@ -202,11 +202,11 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo (nvmlDevice_t device, nvmlMemory_t *memory)
     ENTER_DEVICE (device, memory != NULL);
     /* Version 1 counts the driver's own reservation as used. */
     struct nvml_live live;
-    *memory = (nvmlMemory_t){ .total = device->gpu->memory, .used = device->gpu->memory_reserved };
+    *memory = (nvmlMemory_t) { .total = device->gpu->memory, .used = device->gpu->memory_reserved };
     if (device->mig != NULL)
-        *memory = (nvmlMemory_t){ .total = device->mig->memory };
+        *memory = (nvmlMemory_t) { .total = device->mig->memory };
     else if (nvml_live_memory (device->gpu, &live))
-        *memory = (nvmlMemory_t){ .total = live.total, .used = live.total - live.free };
+        *memory = (nvmlMemory_t) { .total = live.total, .used = live.total - live.free };
     memory->free = memory->total - memory->used;
     return NVML_SUCCESS;
 }
@@ -218,14 +218,14 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2 (nvmlDevice_t device, nvmlMemory_v2_t *m
     ENTER_DEVICE (device, memory != NULL);
     if (memory->version != version)
         return NVML_ERROR_FUNCTION_NOT_FOUND; /* the real library's result for an unknown version */
-    *memory = (nvmlMemory_v2_t){ .version = version, .total = device->gpu->memory,
-                                 .reserved = device->gpu->memory_reserved };
+    *memory = (nvmlMemory_v2_t) { .version = version, .total = device->gpu->memory, .reserved = device->gpu->memory_reserved };
     struct nvml_live live;
     if (device->mig != NULL)
-        *memory = (nvmlMemory_v2_t){ .version = version, .total = device->mig->memory };
+        *memory = (nvmlMemory_v2_t) { .version = version, .total = device->mig->memory };
     else if (nvml_live_memory (device->gpu, &live))
-        *memory = (nvmlMemory_v2_t){ .version = version, .total = live.total, .reserved = live.total - live.heap,
-                                     .used = live.heap - live.free };
+        *memory = (nvmlMemory_v2_t) {
+            .version = version, .total = live.total, .reserved = live.total - live.heap, .used = live.heap - live.free
+        };
     memory->free = memory->total - memory->reserved - memory->used;
     return NVML_SUCCESS;
 }

@@ -67,13 +67,14 @@ nvmlReturn_t nvmlGpuInstanceGetInfo (nvmlGpuInstance_t instance, nvmlGpuInstance
     const struct profile *profile = by_slices (device->mig->gi_slices);
     if (profile == NULL)
         return NVML_ERROR_UNKNOWN;
-    *info = (nvmlGpuInstanceInfo_t){ .device = device->parent, .id = device->mig->gi, .profileId = profile->id,
-                                     .placement = { .start = 0, .size = device->mig->gi_slices } };
+    *info = (nvmlGpuInstanceInfo_t) { .device = device->parent,
+                                      .id = device->mig->gi,
+                                      .profileId = profile->id,
+                                      .placement = { .start = 0, .size = device->mig->gi_slices } };
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlGpuInstanceGetComputeInstanceById (nvmlGpuInstance_t instance, unsigned int id,
-                                                    nvmlComputeInstance_t *compute)
+nvmlReturn_t nvmlGpuInstanceGetComputeInstanceById (nvmlGpuInstance_t instance, unsigned int id, nvmlComputeInstance_t *compute)
 {
     nvmlDevice_t device = (nvmlDevice_t) instance;
     ENTER_DEVICE (device, compute != NULL);
@@ -99,11 +100,11 @@ static nvmlReturn_t compute_info (nvmlComputeInstance_t compute, nvmlComputeInst
     const struct profile *profile = by_slices (device->mig->ci_slices);
     if (profile == NULL)
         return NVML_ERROR_UNKNOWN;
-    *info = (nvmlComputeInstanceInfo_t){ .device = device->parent,
-                                         .gpuInstance = (nvmlGpuInstance_t) first_of (device->parent, device->mig->gi),
-                                         .id = device->mig->ci,
-                                         .profileId = profile->number,
-                                         .placement = { .start = 0, .size = device->mig->ci_slices } };
+    *info = (nvmlComputeInstanceInfo_t) { .device = device->parent,
+                                          .gpuInstance = (nvmlGpuInstance_t) first_of (device->parent, device->mig->gi),
+                                          .id = device->mig->ci,
+                                          .profileId = profile->number,
+                                          .placement = { .start = 0, .size = device->mig->ci_slices } };
     return NVML_SUCCESS;
 }
 
@@ -119,8 +120,7 @@ nvmlReturn_t nvmlComputeInstanceGetInfo_v2 (nvmlComputeInstance_t compute, nvmlC
     return compute_info (compute, info);
 }
 
-nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo (nvmlDevice_t device, unsigned int number,
-                                                  nvmlGpuInstanceProfileInfo_t *info)
+nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo (nvmlDevice_t device, unsigned int number, nvmlGpuInstanceProfileInfo_t *info)
 {
     ENTER_DEVICE (device, info != NULL && number < GPU_INSTANCE_PROFILES);
     const struct profile *profile = by_number (number);
@@ -128,15 +128,15 @@ nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo (nvmlDevice_t device, unsigned 
         return NVML_ERROR_NOT_SUPPORTED;
     /* An eighth of the memory a slice, and all of it for the whole GPU. */
     unsigned long long memory = device->gpu->memory >> 20;
-    *info = (nvmlGpuInstanceProfileInfo_t){ .id = profile->id,
-                                            .sliceCount = profile->slices,
-                                            .instanceCount = 7 / profile->slices,
-                                            .memorySizeMB = profile->slices == 7 ? memory : memory * profile->slices / 8 };
+    *info = (nvmlGpuInstanceProfileInfo_t) { .id = profile->id,
+                                             .sliceCount = profile->slices,
+                                             .instanceCount = 7 / profile->slices,
+                                             .memorySizeMB = profile->slices == 7 ? memory : memory * profile->slices / 8 };
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfo (nvmlGpuInstance_t instance, unsigned int number,
-                                                           unsigned int engine, nvmlComputeInstanceProfileInfo_t *info)
+nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfo (nvmlGpuInstance_t instance, unsigned int number, unsigned int engine,
+                                                           nvmlComputeInstanceProfileInfo_t *info)
 {
     nvmlDevice_t device = (nvmlDevice_t) instance;
     ENTER_DEVICE (device, info != NULL && number < COMPUTE_INSTANCE_PROFILES && engine == 0);
@@ -145,8 +145,8 @@ nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfo (nvmlGpuInstance_t ins
         return NVML_ERROR_INVALID_ARGUMENT;
     if (profile == NULL || profile->slices > device->mig->gi_slices)
         return NVML_ERROR_NOT_SUPPORTED;
-    *info = (nvmlComputeInstanceProfileInfo_t){ .id = profile->number,
-                                                .sliceCount = profile->slices,
-                                                .instanceCount = device->mig->gi_slices / profile->slices };
+    *info = (nvmlComputeInstanceProfileInfo_t) { .id = profile->number,
+                                                 .sliceCount = profile->slices,
+                                                 .instanceCount = device->mig->gi_slices / profile->slices };
     return NVML_SUCCESS;
 }

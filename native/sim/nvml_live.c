@@ -71,8 +71,8 @@ static bool enter (const struct machine_gpu *gpu, struct session *session)
 
 bool nvml_live_memory (const struct machine_gpu *gpu, struct nvml_live *live)
 {
-    struct rm_fb_info info = { .count = 3, .entries = { { .index = FB_HEAP_FREE }, { .index = FB_TOTAL },
-                                                        { .index = FB_HEAP_SIZE } } };
+    struct rm_fb_info info = { .count = 3,
+                               .entries = { { .index = FB_HEAP_FREE }, { .index = FB_TOTAL }, { .index = FB_HEAP_SIZE } } };
     struct session session;
 
     if (!enter (gpu, &session))
@@ -117,9 +117,8 @@ bool nvml_live_processes (const struct machine_gpu *gpu, struct nvml_live_proces
         }
         status = rm_control (&session.client, SUBDEVICE, CONTROL_GET_PID_INFO, &info, sizeof (info));
         for (uint32_t i = 0; i < info.count; i++)
-            processes[done + i] = (struct nvml_live_process){
-                pids.pids[done + i], info.entries[i].private_bytes + info.entries[i].owned_bytes
-            };
+            processes[done + i] = (struct nvml_live_process) { pids.pids[done + i],
+                                                               info.entries[i].private_bytes + info.entries[i].owned_bytes };
     }
     leave (&session);
     return status == RM_STATUS_OK;

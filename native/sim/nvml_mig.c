@@ -75,9 +75,9 @@ static nvmlReturn_t attributes_of (nvmlDevice_t device, nvmlDeviceAttributes_t *
 {
     if (device->mig == NULL)
         return NVML_ERROR_NOT_SUPPORTED;
-    *attributes = (nvmlDeviceAttributes_t){ .gpuInstanceSliceCount = device->mig->gi_slices,
-                                            .computeInstanceSliceCount = device->mig->ci_slices,
-                                            .memorySizeMB = device->mig->memory >> 20 };
+    *attributes = (nvmlDeviceAttributes_t) { .gpuInstanceSliceCount = device->mig->gi_slices,
+                                             .computeInstanceSliceCount = device->mig->ci_slices,
+                                             .memorySizeMB = device->mig->memory >> 20 };
     return NVML_SUCCESS;
 }
 

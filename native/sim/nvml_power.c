@@ -28,7 +28,7 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates (nvmlDevice_t device, nvmlUtilization
     ENTER_DEVICE (device, utilization != NULL);
     if (device->mig != NULL || device->gpu->mig_enabled)
         return NVML_ERROR_NOT_SUPPORTED;
-    *utilization = (nvmlUtilization_t){ .gpu = utilization_of (device->gpu) };
+    *utilization = (nvmlUtilization_t) { .gpu = utilization_of (device->gpu) };
     return NVML_SUCCESS;
 }
 

@@ -7,8 +7,7 @@
 #define NO_INSTANCE 0xffffffffu
 
 /* Copies the processes. A call with room for 0 is a query of their number. */
-static nvmlReturn_t processes (nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *first,
-                               nvmlProcessInfo_t *later)
+static nvmlReturn_t processes (nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *first, nvmlProcessInfo_t *later)
 {
     struct nvml_live_process found[NVML_LIVE_PROCESSES];
     unsigned int there = 0, room = *count;
@@ -21,38 +20,35 @@ static nvmlReturn_t processes (nvmlDevice_t device, unsigned int *count, nvmlPro
         return NVML_ERROR_INSUFFICIENT_SIZE;
     for (unsigned int i = 0; i < there; i++) {
         if (first != NULL)
-            first[i] = (nvmlProcessInfo_v1_t){ .pid = found[i].pid, .usedGpuMemory = found[i].bytes };
+            first[i] = (nvmlProcessInfo_v1_t) { .pid = found[i].pid, .usedGpuMemory = found[i].bytes };
         if (later != NULL)
-            later[i] = (nvmlProcessInfo_t){ .pid = found[i].pid, .usedGpuMemory = found[i].bytes,
-                                            .gpuInstanceId = NO_INSTANCE, .computeInstanceId = NO_INSTANCE };
+            later[i] = (nvmlProcessInfo_t) {
+                .pid = found[i].pid, .usedGpuMemory = found[i].bytes, .gpuInstanceId = NO_INSTANCE, .computeInstanceId = NO_INSTANCE
+            };
     }
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses (nvmlDevice_t device, unsigned int *count,
-                                                   nvmlProcessInfo_v1_t *infos)
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses (nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *infos)
 {
     ENTER_DEVICE (device, count != NULL && (infos != NULL || *count == 0));
     return processes (device, count, infos, NULL);
 }
 
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2 (nvmlDevice_t device, unsigned int *count,
-                                                      nvmlProcessInfo_t *infos)
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2 (nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos)
 {
     ENTER_DEVICE (device, count != NULL && (infos != NULL || *count == 0));
     return processes (device, count, NULL, infos);
 }
 
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3 (nvmlDevice_t device, unsigned int *count,
-                                                      nvmlProcessInfo_t *infos)
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3 (nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos)
 {
     ENTER_DEVICE (device, count != NULL && (infos != NULL || *count == 0));
     return processes (device, count, NULL, infos);
 }
 
 /* A simulated GPU has no graphics processes. */
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses (nvmlDevice_t device, unsigned int *count,
-                                                    nvmlProcessInfo_v1_t *infos)
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses (nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *infos)
 {
     (void) infos;
     ENTER_DEVICE (device, count != NULL);
@@ -60,8 +56,7 @@ nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses (nvmlDevice_t device, unsigne
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2 (nvmlDevice_t device, unsigned int *count,
-                                                       nvmlProcessInfo_t *infos)
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2 (nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos)
 {
     (void) infos;
     ENTER_DEVICE (device, count != NULL);
@@ -69,8 +64,7 @@ nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2 (nvmlDevice_t device, unsi
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3 (nvmlDevice_t device, unsigned int *count,
-                                                       nvmlProcessInfo_t *infos)
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3 (nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos)
 {
     (void) infos;
     ENTER_DEVICE (device, count != NULL);

@@ -44,8 +44,7 @@ nvmlReturn_t nvml_fault (const char *function)
             for (;;)
                 pause ();
         case FAULT_SLOW: {
-            struct timespec left = { .tv_sec = (time_t) (fault->value / 1000),
-                                     .tv_nsec = (long) (fault->value % 1000) * 1000000 };
+            struct timespec left = { .tv_sec = (time_t) (fault->value / 1000), .tv_nsec = (long) (fault->value % 1000) * 1000000 };
             nanosleep (&left, NULL);
             break;
         }
@@ -94,15 +93,9 @@ static nvmlReturn_t start (void)
     return result;
 }
 
-nvmlReturn_t nvmlInit (void)
-{
-    return start ();
-}
+nvmlReturn_t nvmlInit (void) { return start (); }
 
-nvmlReturn_t nvmlInit_v2 (void)
-{
-    return start ();
-}
+nvmlReturn_t nvmlInit_v2 (void) { return start (); }
 
 nvmlReturn_t nvmlInitWithFlags (unsigned int flags)
 {
@@ -154,12 +147,6 @@ nvmlReturn_t nvml_copy (char *target, unsigned int length, const char *text)
     return NVML_SUCCESS;
 }
 
-const char *nvcSimMachineName (void)
-{
-    return nvml_state.machine.name;
-}
+const char *nvcSimMachineName (void) { return nvml_state.machine.name; }
 
-const char *nvcSimProblem (void)
-{
-    return nvml_state.problem;
-}
+const char *nvcSimProblem (void) { return nvml_state.problem; }

@@ -41,20 +41,20 @@ nvmlReturn_t nvml_check_handle (nvmlDevice_t device);
 /* Copies a text into a caller's buffer, as NVML. */
 nvmlReturn_t nvml_copy (char *target, unsigned int length, const char *text);
 
-#define RETURN_IF_FAILED(call)                                                                                         \
-    do {                                                                                                               \
-        nvmlReturn_t result_ = (call);                                                                                 \
-        if (result_ != NVML_SUCCESS)                                                                                   \
-            return result_;                                                                                            \
+#define RETURN_IF_FAILED(call)                                                                                                     \
+    do {                                                                                                                           \
+        nvmlReturn_t result_ = (call);                                                                                             \
+        if (result_ != NVML_SUCCESS)                                                                                               \
+            return result_;                                                                                                        \
     } while (0)
 
 #define ENTER() RETURN_IF_FAILED (nvml_enter (__func__))
-#define ENTER_DEVICE(device, condition)                                                                                \
-    do {                                                                                                               \
-        ENTER ();                                                                                                      \
-        RETURN_IF_FAILED (nvml_check_handle (device));                                                                 \
-        if (!(condition))                                                                                              \
-            return NVML_ERROR_INVALID_ARGUMENT;                                                                        \
+#define ENTER_DEVICE(device, condition)                                                                                            \
+    do {                                                                                                                           \
+        ENTER ();                                                                                                                  \
+        RETURN_IF_FAILED (nvml_check_handle (device));                                                                             \
+        if (!(condition))                                                                                                          \
+            return NVML_ERROR_INVALID_ARGUMENT;                                                                                    \
     } while (0)
 
 #endif

@@ -49,7 +49,7 @@ static void add_migs (struct nvml_state *state, struct nvmlDevice_st *parent)
         const struct machine_mig *mig = &gpu->migs[i];
         if (!usable (&state->machine, mig->gi_access, R_OK) || !usable (&state->machine, mig->ci_access, R_OK))
             continue;
-        state->migs[state->mig_count++] = (struct nvmlDevice_st){
+        state->migs[state->mig_count++] = (struct nvmlDevice_st) {
             .gpu = gpu, .mig = mig, .parent = parent, .index = parent->mig_count++
         };
     }
@@ -65,7 +65,7 @@ nvmlReturn_t nvml_find_devices (struct nvml_state *state)
         if (!usable (&state->machine, gpu->node, R_OK | W_OK))
             continue;
         struct nvmlDevice_st *device = &state->gpus[state->gpu_count];
-        *device = (struct nvmlDevice_st){ .gpu = gpu, .index = state->gpu_count };
+        *device = (struct nvmlDevice_st) { .gpu = gpu, .index = state->gpu_count };
         state->gpu_count++;
         add_migs (state, device);
     }

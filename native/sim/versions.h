@@ -39,15 +39,15 @@ static inline uint32_t version_size (enum version_struct of, int release)
 {
     /* By struct, the oldest first. */
     static const struct version_row rows[] = {
-        { VERSION_MEMORY, 0, 120 },      { VERSION_MEMORY, 545, 128 },    { VERSION_CHANNEL, 0, 360 },
-        { VERSION_CHANNEL, 570, 368 },   { VERSION_SPACE, 0, 48 },        { VERSION_SPACE, 580, 56 },
-        { VERSION_COUNTERS, 0, 4 },      { VERSION_COUNTERS, 545, 8 },    { VERSION_SCHEDULE, 0, 2 },
-        { VERSION_SCHEDULE, 575, 3 },    { VERSION_FB_INFO, 0, 436 },     { VERSION_FB_INFO, 545, 444 },
-        { VERSION_FB_INFO, 560, 460 },   { VERSION_FB_INFO, 580, 1028 },  { VERSION_PROBED, 0, 256 },
-        { VERSION_PROBED, 580, 384 },    { VERSION_EXPORT_INFO, 0, 76 },  { VERSION_EXPORT_INFO, 545, 80 },
-        { VERSION_MAP_DMA, 0, 56 },      { VERSION_MAP_DMA, 580, 64 },    { VERSION_UNMAP_DMA, 0, 40 },
-        { VERSION_UNMAP_DMA, 550, 48 },  { VERSION_WAIT_OPEN, 550, 8 },   { VERSION_UVM_GPUS, 0, 32 },
-        { VERSION_UVM_GPUS, 550, 256 },  { VERSION_SAMPLES, 0, 34000 },   { VERSION_SAMPLES, 550, 50704 },
+        { VERSION_MEMORY, 0, 120 },      { VERSION_MEMORY, 545, 128 },   { VERSION_CHANNEL, 0, 360 },
+        { VERSION_CHANNEL, 570, 368 },   { VERSION_SPACE, 0, 48 },       { VERSION_SPACE, 580, 56 },
+        { VERSION_COUNTERS, 0, 4 },      { VERSION_COUNTERS, 545, 8 },   { VERSION_SCHEDULE, 0, 2 },
+        { VERSION_SCHEDULE, 575, 3 },    { VERSION_FB_INFO, 0, 436 },    { VERSION_FB_INFO, 545, 444 },
+        { VERSION_FB_INFO, 560, 460 },   { VERSION_FB_INFO, 580, 1028 }, { VERSION_PROBED, 0, 256 },
+        { VERSION_PROBED, 580, 384 },    { VERSION_EXPORT_INFO, 0, 76 }, { VERSION_EXPORT_INFO, 545, 80 },
+        { VERSION_MAP_DMA, 0, 56 },      { VERSION_MAP_DMA, 580, 64 },   { VERSION_UNMAP_DMA, 0, 40 },
+        { VERSION_UNMAP_DMA, 550, 48 },  { VERSION_WAIT_OPEN, 550, 8 },  { VERSION_UVM_GPUS, 0, 32 },
+        { VERSION_UVM_GPUS, 550, 256 },  { VERSION_SAMPLES, 0, 34000 },  { VERSION_SAMPLES, 550, 50704 },
         { VERSION_SAMPLES, 570, 55888 },
     };
     uint32_t size = 0;

@@ -100,9 +100,10 @@ static void look_for_agent (const struct monitor *self, unsigned *absent)
     }
     if (++*absent != 2)
         return;
-    monitor_log (self, "warning", "\"message\": \"no agent runs. Containers that run are guarded all the same, and denials are "
-                                  "counted, not logged; a container that starts waits for an agent, a minute at most, and is "
-                                  "ended then; attached processes were released\", \"hint\": \"systemctl start nvc-agent\"");
+    monitor_log (self, "warning",
+                 "\"message\": \"no agent runs. Containers that run are guarded all the same, and denials are "
+                 "counted, not logged; a container that starts waits for an agent, a minute at most, and is "
+                 "ended then; attached processes were released\", \"hint\": \"systemctl start nvc-agent\"");
 }
 
 /* SIGTERM says that the socket has no name any more: what waits there is refused, and then this process ends. It comes only while

@@ -87,8 +87,10 @@ static void log_waiting (const struct monitor *self, const struct runtime_messag
 {
     char more[CONTAINER_STATE_ID + 256];
 
-    snprintf (more, sizeof (more), "\"container\": \"%s\", \"message\": \"no agent runs: the container waits for one, a "
-              "minute at most, and is ended then\", \"hint\": \"systemctl start nvc-agent\"", message->state.id);
+    snprintf (more, sizeof (more),
+              "\"container\": \"%s\", \"message\": \"no agent runs: the container waits for one, a "
+              "minute at most, and is ended then\", \"hint\": \"systemctl start nvc-agent\"",
+              message->state.id);
     monitor_log (self, "warning", more);
 }
 

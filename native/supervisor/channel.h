@@ -10,22 +10,25 @@
 /* The first word of a packet. nvc/guard/channel.py has the same numbers; a test compares them. */
 enum channel_operation {
     CHANNEL_REPLY = 0, /* result; what a request asked for */
-    CHANNEL_START = 1, /* a tenant: struct channel_start; descriptors: plan; for the supervisor, counters; the node's usage page if known; for the
+    CHANNEL_START =
+        1, /* a tenant: struct channel_start; descriptors: plan; for the supervisor, counters; the node's usage page if known; for the
                           supervisor, an eventfd of what it publishes, and the container's cgroup.kill, where there is one */
-    CHANNEL_OPEN = 2,  /* reply: struct channel_state; descriptors: counters, for reading; the eventfd */
+    CHANNEL_OPEN = 2, /* reply: struct channel_state; descriptors: counters, for reading; the eventfd */
     CHANNEL_LISTEN = 3, /* struct channel_listen; descriptor: a listener */
     CHANNEL_ATTACH = 4, /* struct channel_attach; descriptors: pidfd, then those of the channels */
     CHANNEL_REMOVE = 5, /* the tenant is over: its channels are started, supervisor and monitor end */
-    CHANNEL_DONE = 6,   /* agent to acceptor: the listener is another monitor's */
-    CHANNEL_ADMIT = 7,  /* acceptor to agent: struct channel_admit; descriptors: the runtime's message (a memfd), a listener */
+    CHANNEL_DONE = 6, /* agent to acceptor: the listener is another monitor's */
+    CHANNEL_ADMIT = 7, /* acceptor to agent: struct channel_admit; descriptors: the runtime's message (a memfd), a listener */
     CHANNEL_PUBLISH = 8, /* monitor to supervisor: counters are of now */
     CHANNEL_REFUSED = 9, /* agent to acceptor: what has the filter is to end (drain.h) */
-    CHANNEL_JOIN = 10,   /* one more container of the tenant's group: struct channel_container; descriptor: its listener; to the supervisor: its
+    CHANNEL_JOIN =
+        10, /* one more container of the tenant's group: struct channel_container; descriptor: its listener; to the supervisor: its
                             cgroup.kill, where there is one */
-    CHANNEL_LEAVE = 11,  /* that container has ended: struct channel_container. -EBUSY: not wholly */
-    CHANNEL_PROBE = 12,  /* agent to prober: struct channel_probe; descriptors: a tenant's counters, for reading, and the eventfd of what
+    CHANNEL_LEAVE = 11, /* that container has ended: struct channel_container. -EBUSY: not wholly */
+    CHANNEL_PROBE =
+        12, /* agent to prober: struct channel_probe; descriptors: a tenant's counters, for reading, and the eventfd of what
                             is published, if it has one; none: the tenant is over */
-    CHANNEL_PIDS = 13,   /* agent to prober: struct channel_pids: it asks about these too, until the next ones */
+    CHANNEL_PIDS = 13, /* agent to prober: struct channel_pids: it asks about these too, until the next ones */
 };
 
 #define CHANNEL_PATH 256u
@@ -40,10 +43,10 @@ struct channel_head {
 struct channel_start {
     struct channel_head head;
     uint32_t tenant;
-    int32_t pid;         /* the container's first process, host pid; 0: there is no container */
+    int32_t pid; /* the container's first process, host pid; 0: there is no container */
     uint32_t user, spare; /* the supervisor's uid and gid */
     uint64_t start_time; /* of that process, field 22 of /proc/PID/stat */
-    char devices[CHANNEL_PATH];   /* the directory of the driver's nodes */
+    char devices[CHANNEL_PATH]; /* the directory of the driver's nodes */
     char directory[CHANNEL_PATH]; /* of the tenant: the monitor's socket is made there; "": none */
 };
 struct channel_listen {

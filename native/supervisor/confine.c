@@ -54,10 +54,10 @@
 #define ON(number, count) BPF_JUMP (BPF_JMP | BPF_JEQ | BPF_K, SYS_##number, 0, count)
 #define ALWAYS(number) ON (number, 1), ALLOW
 /* The argument, of 32 bits, is one of these, or the call fails. */
-#define ONE_OF_2(number, argument, first, second)                                                                                   \
-    ON (number, 5), LOAD (LOW (argument)), BPF_JUMP (BPF_JMP | BPF_JEQ | BPF_K, first, 1, 0),                                       \
+#define ONE_OF_2(number, argument, first, second)                                                                                  \
+    ON (number, 5), LOAD (LOW (argument)), BPF_JUMP (BPF_JMP | BPF_JEQ | BPF_K, first, 1, 0),                                      \
         BPF_JUMP (BPF_JMP | BPF_JEQ | BPF_K, second, 0, 1), ALLOW, FAIL (EPERM)
-#define NONE_OF(number, argument, bits)                                                                                             \
+#define NONE_OF(number, argument, bits)                                                                                            \
     ON (number, 4), LOAD (LOW (argument)), BPF_JUMP (BPF_JMP | BPF_JSET | BPF_K, bits, 1, 0), ALLOW, FAIL (EPERM)
 
 static const struct sock_filter list[] = {
@@ -148,7 +148,8 @@ static bool has_capabilities (void)
     struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3, .pid = 0 };
     struct __user_cap_data_struct data[2] = { { 0 }, { 0 } };
 
-    return syscall (SYS_capget, &header, data) != 0 || (data[0].permitted | data[1].permitted | data[0].effective | data[1].effective) != 0;
+    return syscall (SYS_capget, &header, data) != 0 ||
+           (data[0].permitted | data[1].permitted | data[0].effective | data[1].effective) != 0;
 }
 
 int confine (uid_t user)

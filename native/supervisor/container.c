@@ -233,8 +233,9 @@ static bool is_in_cgroup (const struct container *container, pid_t pid)
 
     snprintf (process, sizeof (process), "%d", (int) pid);
     snprintf (name, sizeof (name), "%s%s", container->mount, container->cgroup);
-    return read_cgroups (process, text) && cgroup_in (text, container->controller, path, sizeof (path)) && strncmp (path, container->cgroup, length) == 0 &&
-           (path[length] == '/' || path[length] == '\0') && stat (name, &found) == 0 && found.st_ino == container->inode;
+    return read_cgroups (process, text) && cgroup_in (text, container->controller, path, sizeof (path)) &&
+           strncmp (path, container->cgroup, length) == 0 && (path[length] == '/' || path[length] == '\0') &&
+           stat (name, &found) == 0 && found.st_ino == container->inode;
 }
 
 /* A pod's pid namespace, which its first process did not begin, is that of several containers. A process of the host that joins the
@@ -288,7 +289,8 @@ static unsigned listed (int procs, bool ends)
 /* The same of a cgroup and of those below it, which a container may have made. Those that lie deeper than `depth` count as one process. */
 static unsigned listed_below (int directory, bool ends, unsigned depth)
 {
-    int procs = openat (directory, "cgroup.procs", O_RDONLY | O_CLOEXEC), copy = openat (directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int procs = openat (directory, "cgroup.procs", O_RDONLY | O_CLOEXEC),
+        copy = openat (directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     unsigned count = procs >= 0 ? listed (procs, ends) : 0;
     DIR *entries = copy >= 0 ? fdopendir (copy) : NULL;
     struct dirent *entry;
@@ -330,7 +332,9 @@ const char *container_end (const struct container *container, const struct conta
     }
     if (container->pidfd >= 0)
         syscall (SYS_pidfd_send_signal, container->pidfd, SIGKILL, NULL, 0);
-    for (unsigned i = 0; container->kill < 0 && container->directory >= 0 && i < ROUNDS && listed_below (container->directory, true, DEPTH) != 0; i++)
+    for (unsigned i = 0;
+         container->kill < 0 && container->directory >= 0 && i < ROUNDS && listed_below (container->directory, true, DEPTH) != 0;
+         i++)
         nanosleep (&(struct timespec) { .tv_nsec = 100000 }, NULL);
     for (unsigned i = 0; i < count; i++)
         if (known[i].pid != 0 && known[i].start_time != 0)
@@ -360,7 +364,8 @@ bool container_is_left (const struct container *container, const struct containe
 
 void container_close (struct container *container)
 {
-    int *files[] = { &container->pidfd, &container->kill, &container->events, &container->directory, &container->freezer, &container->mounts };
+    int *files[] = { &container->pidfd,     &container->kill,    &container->events,
+                     &container->directory, &container->freezer, &container->mounts };
 
     for (unsigned i = 0; i < sizeof (files) / sizeof (files[0]); i++) {
         if (*files[i] >= 0)

@@ -59,7 +59,8 @@ static int32_t take_word (struct reader *reader)
     const char *begin = reader->at;
     int64_t value = 0;
 
-    while (reader->at < reader->end && strchr ("+-.0123456789abcdefghijklmnopqrstuvwxyzE", *reader->at) != NULL && *reader->at != '\0') {
+    while (reader->at < reader->end && strchr ("+-.0123456789abcdefghijklmnopqrstuvwxyzE", *reader->at) != NULL &&
+           *reader->at != '\0') {
         char one = *reader->at++;
 
         value = value < 0 || one < '0' || one > '9' ? -1 : value * 10 + (one - '0');

@@ -17,7 +17,7 @@ struct container_state {
     char id[CONTAINER_STATE_ID]; /* state.id; "" where it is no plain name */
     int32_t pid;                 /* of the process whose filter has the listener; 0: not said */
     int32_t first;               /* state.pid: of the container's first process; 0: not said */
-    bool is_running;             /* state.status is "running": a process that was put into a running container; not where another reader
+    bool is_running; /* state.status is "running": a process that was put into a running container; not where another reader
                                   * of the message could see another status, or another id */
 };
 

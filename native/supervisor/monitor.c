@@ -362,7 +362,7 @@ static int serve_agent (struct monitor *self, int connection)
 
 int main (int argc, char **argv)
 {
-    static struct monitor self = { .supervisor = -1, .pidfd = -1, .privsep = -1, .server = -1, .counters = -1, .published = -1, .watchdog = -1, .containers = CONTAINERS_NONE };
+    static struct monitor self = { .containers = CONTAINERS_NONE };
     struct rlimit none = { 0, 0 };
     char problem[OWN_CGROUP_MESSAGE], more[OWN_CGROUP_MESSAGE + 32];
     int socket, accepts = 0;
@@ -372,6 +372,7 @@ int main (int argc, char **argv)
         fprintf (stderr, "usage: nvc-monitor SOCKET DIRECTORY SUPERVISOR\n(started by nvc-agent)\n");
         return 2;
     }
+    self.supervisor = self.pidfd = self.privsep = self.server = self.counters = self.published = self.watchdog = -1;
     socket = atoi (argv[1]);
     self.directory = argv[2];
     self.program = argv[3];

@@ -19,7 +19,8 @@ struct monitor {
     struct containers containers;
     pid_t pid; /* the supervisor's */
     int pidfd; /* the same: a process that it made may keep its descriptors */
-    int supervisor, privsep, server, counters, published; /* the last: an eventfd, which the supervisor writes to and the agent waits for */
+    int supervisor, privsep, server, counters,
+        published; /* the last: an eventfd, which the supervisor writes to and the agent waits for */
     int watchdog; /* a pipe, of which the watchdog waits for the end; -1: there is none */
     pid_t watchdog_pid;
     struct privileged privileged;

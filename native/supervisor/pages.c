@@ -27,8 +27,7 @@ int plan_read (int file, struct plan *plan)
         if (error == 0 && (head[0] != PLAN_MAGIC || head[1] != PAGES_VERSION || head[2] > 1))
             error = -EBADMSG;
         if (error == 0)
-            error = read_all (file, plan, sizeof (*plan),
-                              (off_t) (offsetof (struct plan_file, plans) + head[2] * sizeof (*plan)));
+            error = read_all (file, plan, sizeof (*plan), (off_t) (offsetof (struct plan_file, plans) + head[2] * sizeof (*plan)));
         if (error == 0)
             error = read_all (file, &after, sizeof (after), offsetof (struct plan_file, index));
         if (error != 0 || after == head[2])

@@ -67,7 +67,8 @@ struct counters_file {
     uint64_t event_count; /* since the start; event n lies at n % COUNTERS_EVENTS */
     struct guard_event events[COUNTERS_EVENTS];
     struct counters counters[2];
-    char build[COUNTERS_BUILD]; /* the supervisor's version, with NULs behind; written once, at its start. Last in every PAGES_VERSION */
+    char build
+        [COUNTERS_BUILD]; /* the supervisor's version, with NULs behind; written once, at its start. Last in every PAGES_VERSION */
 };
 
 /* The valid plan. 0, or -errno; -EBADMSG: it is no plan file of this version. */

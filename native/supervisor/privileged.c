@@ -281,7 +281,8 @@ static int answer_about (struct answering *answering, const struct pinned *pinne
     case PRIVSEP_SYSCALL:
         return answer_syscall (answering, pinned);
     case PRIVSEP_SPACE:
-        return thread > 0 && syscall (SYS_tgkill, pinned->pid, thread, 0) == 0 ? answer_space (answering, pinned->pid, thread) : -ESRCH;
+        return thread > 0 && syscall (SYS_tgkill, pinned->pid, thread, 0) == 0 ? answer_space (answering, pinned->pid, thread)
+                                                                               : -ESRCH;
     case PRIVSEP_KILL:
         return syscall (SYS_pidfd_send_signal, pinned->pidfd, SIGKILL, NULL, 0) != 0 ? -errno : 0;
     default:
@@ -332,8 +333,8 @@ void privileged_serve (struct privileged *self)
 
         memset (&reply, 0, PRIVSEP_REPLY_LEAST);
         reply.result = answer (&answering);
-        is_sent = channel_send (self->socket, &reply, PRIVSEP_REPLY_LEAST + reply.count * sizeof (reply.numbers[0]), answering.files,
-                                reply.result == 0 ? answering.count : 0);
+        is_sent = channel_send (self->socket, &reply, PRIVSEP_REPLY_LEAST + reply.count * sizeof (reply.numbers[0]),
+                                answering.files, reply.result == 0 ? answering.count : 0);
         if (!is_sent && reply.result == 0 && answering.count != 0) {
             reply.result = -errno; /* the descriptors cannot be passed now (unix(7): ETOOMANYREFS) */
             is_sent = channel_send (self->socket, &reply, PRIVSEP_REPLY_LEAST, NULL, 0);

@@ -13,8 +13,8 @@
 struct probed {
     struct channel_probe tenant;
     int counters, published; /* the last: -1: nothing tells that the counters are others, and they are read each time */
-    bool is_read;            /* what follows is what they say */
-    uint64_t called_ns;      /* 0: they are none */
+    bool is_read; /* what follows is what they say */
+    uint64_t called_ns; /* 0: they are none */
     uint32_t pids[ADDED_MOST];
     unsigned pid_count;
 };
@@ -22,7 +22,7 @@ struct probed {
 /* What the driver's samples say of a GPU (prober_time.c). */
 #define SAMPLES_MOST 72u
 struct sampled {
-    uint64_t last;     /* the time stamp of the newest one that was taken, by the driver's clock; 0: none */
+    uint64_t last; /* the time stamp of the newest one that was taken, by the driver's clock; 0: none */
     uint64_t again_ns; /* when to ask again, after the driver answered in no way that is known */
     uint64_t sampled_ns, busy_ns;
     unsigned layout;

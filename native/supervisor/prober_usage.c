@@ -53,13 +53,15 @@ static void read_counters (struct probed *tenant)
 
     tenant->pid_count = 0;
     tenant->is_read = tenant->published >= 0;
-    if (at == 0 || !get (tenant->counters, &tenant->called_ns, sizeof (tenant->called_ns), at + offsetof (struct counters, status.called_ns)))
+    if (at == 0 ||
+        !get (tenant->counters, &tenant->called_ns, sizeof (tenant->called_ns), at + offsetof (struct counters, status.called_ns)))
         tenant->called_ns = 0;
     if (at == 0 || !get (tenant->counters, &is_gone, sizeof (is_gone), at + offsetof (struct counters, is_gone)) || is_gone ||
         !get (tenant->counters, &count, sizeof (count), at + offsetof (struct counters, process_count)))
         return;
     for (uint32_t i = 0; i < count && i < COUNTERS_PROCESSES && tenant->pid_count < ADDED_MOST; i++)
-        if (get (tenant->counters, &process, offsetof (struct guard_process, memory), at + offsetof (struct counters, processes) + i * sizeof (process)))
+        if (get (tenant->counters, &process, offsetof (struct guard_process, memory),
+                 at + offsetof (struct counters, processes) + i * sizeof (process)))
             tenant->pids[tenant->pid_count++] = process.pid;
 }
 
@@ -110,7 +112,8 @@ bool prober_is_over (const struct prober *self)
     for (unsigned i = 0; i < self->tenant_count; i++) {
         size_t at = counters_at (self->tenants[i]);
 
-        if (at == 0 || !get (self->tenants[i]->counters, &is_gone, sizeof (is_gone), at + offsetof (struct counters, is_gone)) || !is_gone)
+        if (at == 0 || !get (self->tenants[i]->counters, &is_gone, sizeof (is_gone), at + offsetof (struct counters, is_gone)) ||
+            !is_gone)
             return false;
     }
     return true;
@@ -143,8 +146,8 @@ static bool list_pids (struct prober *self, unsigned gpu)
     memset (&listed, 0, sizeof (listed));
     listed.idType = 0; /* NV2080_CTRL_GPU_GET_PIDS_ID_TYPE_CLASS */
     listed.id = NV20_SUBDEVICE_0;
-    if (driver_client_control (&self->client, DRIVER_HANDLE_SUBDEVICE + self->client.gpus[gpu].instance, NV2080_CTRL_CMD_GPU_GET_PIDS,
-                               &listed, sizeof (listed)) != NV_OK)
+    if (driver_client_control (&self->client, DRIVER_HANDLE_SUBDEVICE + self->client.gpus[gpu].instance,
+                               NV2080_CTRL_CMD_GPU_GET_PIDS, &listed, sizeof (listed)) != NV_OK)
         return false;
     self->pid_count = 0;
     for (uint32_t i = 0; i < listed.pidTblCount && i < LISTED_MOST; i++)
@@ -169,11 +172,12 @@ static bool list_pids (struct prober *self, unsigned gpu)
 /* The GPU's own number of what is in use. */
 static bool ask_heap (struct prober *self, unsigned gpu, struct usage_gpu *row)
 {
-    NV2080_CTRL_FB_INFO entries[2] = { { .index = NV2080_CTRL_FB_INFO_INDEX_HEAP_SIZE }, { .index = NV2080_CTRL_FB_INFO_INDEX_HEAP_FREE } };
+    NV2080_CTRL_FB_INFO entries[2] = { { .index = NV2080_CTRL_FB_INFO_INDEX_HEAP_SIZE },
+                                       { .index = NV2080_CTRL_FB_INFO_INDEX_HEAP_FREE } };
     NV2080_CTRL_FB_GET_INFO_PARAMS info = { .fbInfoListSize = 2, .fbInfoList = (NvP64) (uintptr_t) entries };
 
-    if (driver_client_control (&self->client, DRIVER_HANDLE_SUBDEVICE + self->client.gpus[gpu].instance, NV2080_CTRL_CMD_FB_GET_INFO, &info,
-                               sizeof (info)) != NV_OK ||
+    if (driver_client_control (&self->client, DRIVER_HANDLE_SUBDEVICE + self->client.gpus[gpu].instance,
+                               NV2080_CTRL_CMD_FB_GET_INFO, &info, sizeof (info)) != NV_OK ||
         entries[0].data < entries[1].data)
         return false;
     row->total = (uint64_t) entries[0].data << 10;
@@ -228,7 +232,8 @@ static bool ask_gpu (struct prober *self, unsigned gpu, struct usage_gpu *row)
             self->now.rows[head->row_count++] = (struct usage_row) { .pid = self->pids[done + i],
                                                                      .own = found[i].own,
                                                                      .duplicated = found[i].duplicated,
-                                                                     .busy_ns = busy_of (self, row, self->pids[done + i], row->count) };
+                                                                     .busy_ns = busy_of (self, row, self->pids[done + i],
+                                                                                         row->count) };
             reported += found[i].own;
         }
     }
@@ -260,7 +265,9 @@ static void keep_rows (struct prober *self, struct usage_gpu *row)
     for (uint32_t i = 0; i < self->before.head.gpu_count; i++) {
         const struct usage_gpu *before = &self->before.head.gpus[i];
 
-        for (uint32_t at = 0; memcmp (before->uuid, row->uuid, sizeof (row->uuid)) == 0 && at < before->count && head->row_count < USAGE_ROWS; at++) {
+        for (uint32_t at = 0;
+             memcmp (before->uuid, row->uuid, sizeof (row->uuid)) == 0 && at < before->count && head->row_count < USAGE_ROWS;
+             at++) {
             self->now.rows[head->row_count++] = self->before.rows[before->first + at];
             row->count++;
         }

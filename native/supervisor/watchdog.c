@@ -63,7 +63,8 @@ void monitor_end_container (const struct monitor *self, const char *event)
 
     for (; waited < END_MS && containers_are_left (&self->containers, known, count); waited++)
         poll (NULL, 0, 1);
-    snprintf (more, sizeof (more), "\"containers\": %u, \"ended_by\": \"%s\", \"ended_ms\": %d", self->containers.count, used, waited);
+    snprintf (more, sizeof (more), "\"containers\": %u, \"ended_by\": \"%s\", \"ended_ms\": %d", self->containers.count, used,
+              waited);
     monitor_log (self, event, more);
 }
 

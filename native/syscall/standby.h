@@ -38,6 +38,6 @@ struct standby_orders {
 /* orders: struct standby_orders; filter: `length` bytes of struct sock_filter; ranges: `count` struct standby_range. Of
  * any alignment. Unmaps `ranges` except its own code, data and stack; waits for a request, and executes the program:
  * does not return. On failure before that it returns -errno and nothing has changed. */
-long standby(const void *orders, const void *filter, size_t length, const void *ranges, size_t count);
+long standby (const void *orders, const void *filter, size_t length, const void *ranges, size_t count);
 
 #endif

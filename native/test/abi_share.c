@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #define WHOLE(type) printf ("%s.* 0 %zu\n", #type, sizeof (struct type));
-#define MEMBER(type, name)                                                                                             \
+#define MEMBER(type, name)                                                                                                         \
     printf ("%s.%s %zu %zu\n", #type, #name, offsetof (struct type, name), sizeof (((struct type *) 0)->name));
 #define NUMBER(name) printf ("%s 0 %llu\n", #name, (unsigned long long) (name));
 

@@ -14,7 +14,8 @@ int main (void)
         uint32_t size;
         char *text;
 
-        if (fread (&size, sizeof size, 1, stdin) != 1 || (text = malloc ((size_t) size + 1)) == NULL || fread (text, 1, size, stdin) != size)
+        if (fread (&size, sizeof size, 1, stdin) != 1 || (text = malloc ((size_t) size + 1)) == NULL ||
+            fread (text, 1, size, stdin) != size)
             return 1;
         text[size] = '\0';
         putchar ((kind == 'J' ? runtime_may_ask (text, size) : !runtime_config_is_usual (text, size)) ? '1' : '0');

@@ -78,8 +78,7 @@ static void managed (void)
     CUresult error = CUDA_SUCCESS;
     int count = 0;
 
-    while (count < maximum &&
-           (error = api.cuMemAllocManaged (&pointers[count], size, CU_MEM_ATTACH_GLOBAL)) == CUDA_SUCCESS) {
+    while (count < maximum && (error = api.cuMemAllocManaged (&pointers[count], size, CU_MEM_ATTACH_GLOBAL)) == CUDA_SUCCESS) {
         MUST (api.cuMemsetD8_v2 (pointers[count], 1, size));
         count++;
     }

@@ -14,6 +14,7 @@
 
 /* A program that needs other functions defines this first. */
 #ifndef CUDA_WANTED
+/* clang-format off */
 #define CUDA_WANTED(ROW)                                                                                               \
     ROW (cuInit) ROW (cuDeviceGet) ROW (cuCtxCreate_v2) ROW (cuCtxDestroy_v2) ROW (cuCtxSynchronize)                   \
     ROW (cuMemGetInfo_v2) ROW (cuMemAlloc_v2) ROW (cuMemFree_v2) ROW (cuMemCreate) ROW (cuMemRelease)                  \
@@ -21,6 +22,7 @@
     ROW (cuMemPoolTrimTo) ROW (cuMemAllocManaged) ROW (cuMemsetD8_v2) ROW (cuArrayCreate_v2) ROW (cuArrayDestroy)      \
     ROW (cuMemAllocHost_v2) ROW (cuMemFreeHost) ROW (cuModuleLoadData) ROW (cuModuleGetFunction) ROW (cuLaunchKernel)  \
     ROW (cuEventCreate) ROW (cuEventRecord) ROW (cuEventSynchronize) ROW (cuEventElapsedTime)
+/* clang-format on */
 #endif
 
 #define CUDA_POINTER(name) __typeof__ (name) *name;
@@ -53,13 +55,13 @@ static inline void cuda_load (void)
 }
 
 /* Exits with status 1 when a call that must succeed failed. */
-#define MUST(call)                                                                                                     \
-    do {                                                                                                               \
-        CUresult result_ = (call);                                                                                     \
-        if (result_ != CUDA_SUCCESS) {                                                                                 \
-            printf ("failed=%s\nerror=%d\n", #call, (int) result_);                                                    \
-            exit (1);                                                                                                  \
-        }                                                                                                              \
+#define MUST(call)                                                                                                                 \
+    do {                                                                                                                           \
+        CUresult result_ = (call);                                                                                                 \
+        if (result_ != CUDA_SUCCESS) {                                                                                             \
+            printf ("failed=%s\nerror=%d\n", #call, (int) result_);                                                                \
+            exit (1);                                                                                                              \
+        }                                                                                                                          \
     } while (0)
 
 #endif

@@ -128,8 +128,8 @@ int main (int argc, char **argv)
     }
     while (count > 0)
         give (count - 1);
-    printf ("grants=%llu\nrefusals=%llu\nwrongly_refused=%llu\nwrongly_granted=%llu\nfirst_wrong=%d\nlongest_us=%llu\n",
-            grants, refusals, wrongly_refused, wrongly_granted, first_wrong, longest);
+    printf ("grants=%llu\nrefusals=%llu\nwrongly_refused=%llu\nwrongly_granted=%llu\nfirst_wrong=%d\nlongest_us=%llu\n", grants,
+            refusals, wrongly_refused, wrongly_granted, first_wrong, longest);
     printf ("end_free_kib=%zu\n", free_bytes () >> 10);
     MUST (api.cuCtxDestroy_v2 (context));
     return 0;

@@ -2,6 +2,7 @@
  * cuda_claims: behaviour of libcuda that programs depend on, one claim a line: "ok NAME" or "not ok NAME (line)".
  * Public API only, so that a real driver can be held to the same claims as the simulated one.
  */
+/* clang-format off */
 #define CUDA_WANTED(ROW)                                                                                               \
     ROW (cuInit) ROW (cuDeviceGet) ROW (cuDeviceGetUuid) ROW (cuDeviceTotalMem_v2) ROW (cuCtxCreate_v2)                \
     ROW (cuCtxDestroy_v2) ROW (cuCtxSynchronize) ROW (cuCtxGetCurrent) ROW (cuCtxPopCurrent_v2)                        \
@@ -15,6 +16,7 @@
     ROW (cuMemcpyHtoD_v2) ROW (cuMemcpyDtoH_v2) ROW (cuMemHostRegister_v2) ROW (cuMemHostUnregister)                   \
     ROW (cuIpcGetMemHandle) ROW (cuIpcOpenMemHandle_v2) ROW (cuIpcCloseMemHandle) ROW (cuMemPoolSetAttribute)          \
     ROW (cuDeviceGetDefaultMemPool) ROW (cuMemPoolTrimTo)
+/* clang-format on */
 #include "cuda_api.h"
 
 #include <pthread.h>
@@ -59,8 +61,7 @@ static void contexts (void)
 {
     CUcontext other = NULL, current = NULL;
 
-    CLAIM ("memory-information-takes-null",
-           api.cuMemGetInfo_v2 (NULL, NULL) == CUDA_SUCCESS);
+    CLAIM ("memory-information-takes-null", api.cuMemGetInfo_v2 (NULL, NULL) == CUDA_SUCCESS);
     CLAIM ("popping-leaves-no-context", api.cuCtxPopCurrent_v2 (&other) == CUDA_SUCCESS && other == context &&
                                             api.cuCtxGetCurrent (&current) == CUDA_SUCCESS && current == NULL);
     CLAIM ("without-context-is-an-error", api.cuCtxSynchronize () == CUDA_ERROR_INVALID_CONTEXT);
@@ -96,7 +97,8 @@ static void plain_memory (void)
     CLAIM ("freeing-null-is-none", api.cuMemFree_v2 (0) == CUDA_SUCCESS);
     bool is_every_size = true;
     for (size_t size = MIB; size <= 3 * MIB; size += MIB / 2)
-        is_every_size = is_every_size && api.cuMemAlloc_v2 (&pointer, size) == CUDA_SUCCESS && api.cuMemFree_v2 (pointer) == CUDA_SUCCESS;
+        is_every_size = is_every_size && api.cuMemAlloc_v2 (&pointer, size) == CUDA_SUCCESS &&
+                        api.cuMemFree_v2 (pointer) == CUDA_SUCCESS;
     CLAIM ("sizes-between-blocks-are-given", is_every_size);
     MUST (api.cuMemAllocPitch_v2 (&pointer, &pitch, 1000, 100, 4));
     CLAIM ("pitch-is-a-multiple-of-512", pitch == 1024);
@@ -163,8 +165,7 @@ static void pools_and_graphs (void)
     MUST (api.cuStreamBeginCapture_v2 (stream, 0));
     MUST (api.cuMemAllocAsync (&pointer, 40 * MIB, stream));
     MUST (api.cuMemFreeAsync (pointer, stream));
-    CLAIM ("capturing-streams-cannot-be-waited-for",
-           api.cuStreamSynchronize (stream) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    CLAIM ("capturing-streams-cannot-be-waited-for", api.cuStreamSynchronize (stream) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     CUresult ended = api.cuStreamEndCapture (stream, &graph);
     if (ended == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) /* a real driver: the failed call above invalidates the capture */
         return;
@@ -194,11 +195,9 @@ static void other_memory (void)
     MUST (api.cuMemFree_v2 (pointer));
     CLAIM ("freed-managed-memory-is-gone", before - unused () <= 64 * MIB);
     MUST (api.cuMemHostRegister_v2 (mine, MIB, 0));
-    CLAIM ("memory-is-registered-once",
-           api.cuMemHostRegister_v2 (mine, MIB, 0) == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    CLAIM ("memory-is-registered-once", api.cuMemHostRegister_v2 (mine, MIB, 0) == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     MUST (api.cuMemHostUnregister (mine));
-    CLAIM ("unregistered-once",
-           api.cuMemHostUnregister (mine) == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    CLAIM ("unregistered-once", api.cuMemHostUnregister (mine) == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
     free (mine);
     MUST (api.cuMemAlloc_v2 (&pointer, 4 * MIB));
     MUST (api.cuIpcGetMemHandle (&handle, pointer));
@@ -283,8 +282,7 @@ static void threads_and_fork (void)
     pid_t child = fork ();
     if (child == 0) {
         CUdeviceptr pointer;
-        _exit (api.cuInit (0) != CUDA_ERROR_NOT_INITIALIZED ||
-               api.cuMemAlloc_v2 (&pointer, 1) != CUDA_ERROR_NOT_INITIALIZED);
+        _exit (api.cuInit (0) != CUDA_ERROR_NOT_INITIALIZED || api.cuMemAlloc_v2 (&pointer, 1) != CUDA_ERROR_NOT_INITIALIZED);
     }
     waitpid (child, &status, 0);
     CLAIM ("a-forked-child-is-not-initialised", WIFEXITED (status) && WEXITSTATUS (status) == 0);

@@ -30,10 +30,28 @@ struct driver_params {
     struct driver_pointer pointers[4];
 };
 
-#define LEADS(number, since, until) {number, since, until, ELSEWHERE, 0, NONE, 0, {{0}}}
-#define PLAIN(number, since, until, size) {number, since, until, size, 0, NONE, 0, {{0}}}
-#define FULL(number, since, until, size, is_unsized, descriptor_at, pointer_count, ...) \
-    {number, since, until, size, is_unsized, descriptor_at, pointer_count, {__VA_ARGS__}}
+#define LEADS(number, since, until)                                                                                                \
+    {                                                                                                                              \
+        number, since, until, ELSEWHERE, 0, NONE, 0,                                                                               \
+        {                                                                                                                          \
+            {                                                                                                                      \
+                0                                                                                                                  \
+            }                                                                                                                      \
+        }                                                                                                                          \
+    }
+#define PLAIN(number, since, until, size)                                                                                          \
+    {                                                                                                                              \
+        number, since, until, size, 0, NONE, 0,                                                                                    \
+        {                                                                                                                          \
+            {                                                                                                                      \
+                0                                                                                                                  \
+            }                                                                                                                      \
+        }                                                                                                                          \
+    }
+#define FULL(number, since, until, size, is_unsized, descriptor_at, pointer_count, ...)                                            \
+    {                                                                                                                              \
+        number, since, until, size, is_unsized, descriptor_at, pointer_count, { __VA_ARGS__ }                                      \
+    }
 
 #ifdef DRIVER_FACTS
 #include DRIVER_FACTS

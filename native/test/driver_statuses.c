@@ -100,8 +100,9 @@ static uint32_t any_parent (uint32_t client) { return draw (6) == 0 ? client : a
 
 static uint32_t allocate (unsigned file, uint32_t client, uint32_t parent, uint32_t object, uint32_t class, void *params)
 {
-    struct alloc head = { .client = client, .parent = parent, .object = object, .class_number = class,
-                          .params = (uint64_t) (uintptr_t) params };
+    struct alloc head = {
+        .client = client, .parent = parent, .object = object, .class_number = class, .params = (uint64_t) (uintptr_t) params
+    };
     int error = call (file, ALLOC, &head);
 
     if (error == 0 && head.status == 0 && class == 0x41) {
@@ -155,8 +156,11 @@ static uint32_t control_any (unsigned file, uint32_t client, char *what, size_t 
     } controls[] = { { 0x2080014a, 268 }, { 0xd01, 12 }, { 0xd02, 16 }, { 0xa06c0104, 8 }, { 0x2080014a, 4 } };
     uint8_t params[512] = { 0 };
     uint32_t which = draw (5), object = controls[which].number >> 16 == 0 ? client : any_handle (), named = any_handle ();
-    struct control_call head = { .client = client, .object = object, .number = controls[which].number,
-                                 .params = (uint64_t) (uintptr_t) params, .params_size = controls[which].size };
+    struct control_call head = { .client = client,
+                                 .object = object,
+                                 .number = controls[which].number,
+                                 .params = (uint64_t) (uintptr_t) params,
+                                 .params_size = controls[which].size };
     int error;
 
     if (which == 0)
@@ -183,12 +187,15 @@ static uint32_t free_any (unsigned file, uint32_t client, char *what, size_t siz
 static uint32_t duplicate_any (unsigned file, uint32_t client, char *what, size_t size)
 {
     unsigned source = draw (CLIENTS);
-    struct duplicate_call head = { .client = client, .parent = draw (3) != 0 ? FIRST + draw (3) : any_parent (client),
-                                   .object = any_handle (), .from_client = clients[source], .from = any_handle () };
+    struct duplicate_call head = { .client = client,
+                                   .parent = draw (3) != 0 ? FIRST + draw (3) : any_parent (client),
+                                   .object = any_handle (),
+                                   .from_client = clients[source],
+                                   .from = any_handle () };
     int error;
 
-    snprintf (what, size, "duplicate parent %#x handle %#x from %u %#x", head.parent == client ? 0 : head.parent, head.object, source,
-              head.from);
+    snprintf (what, size, "duplicate parent %#x handle %#x from %u %#x", head.parent == client ? 0 : head.parent, head.object,
+              source, head.from);
     error = call (file, DUPLICATE, &head);
     return error != 0 ? NO_CALL - (uint32_t) error : head.status;
 }
@@ -196,8 +203,9 @@ static uint32_t duplicate_any (unsigned file, uint32_t client, char *what, size_
 static uint32_t share_any (unsigned file, uint32_t client, char *what, size_t size)
 {
     static const uint16_t types[] = { 0, 1, 3, 4 };
-    struct share_call head = { .client = client, .object = any_handle (), .target = clients[draw (CLIENTS)], .mask = 1,
-                               .type = types[draw (4)] };
+    struct share_call head = {
+        .client = client, .object = any_handle (), .target = clients[draw (CLIENTS)], .mask = 1, .type = types[draw (4)]
+    };
     int error;
 
     snprintf (what, size, "share %#x type %u", head.object, head.type);

@@ -91,8 +91,26 @@ static void check (const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput (const uint8_t *data, size_t size)
 {
     static const char *const words[] = {
-        "\n", "runtimes = [\"runc\", \"crun\"]", "[nvidia-container-runtime]", "#", " ", "mode = \"auto\"", "=", "[", "]", "\"", "\\u",
-        "\\", "x = [1]", "'''", "share", "a", "{", "debug=1", "\\u0041", "\x80",
+        "\n",
+        "runtimes = [\"runc\", \"crun\"]",
+        "[nvidia-container-runtime]",
+        "#",
+        " ",
+        "mode = \"auto\"",
+        "=",
+        "[",
+        "]",
+        "\"",
+        "\\u",
+        "\\",
+        "x = [1]",
+        "'''",
+        "share",
+        "a",
+        "{",
+        "debug=1",
+        "\\u0041",
+        "\x80",
     };
     char *text = malloc (size * 32 + 1);
     size_t used = 0;

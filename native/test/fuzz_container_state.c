@@ -31,8 +31,8 @@ static void check (const char *text, size_t size)
     for (size_t i = 1; i <= PREFIXES; i++)
         switch (parse (text, size - size * i / (PREFIXES + 1), &part)) {
         case STATE_COMPLETE:
-            if (result != STATE_COMPLETE || strcmp (part.id, whole.id) != 0 || part.pid != whole.pid ||
-                part.first != whole.first || part.is_running != whole.is_running)
+            if (result != STATE_COMPLETE || strcmp (part.id, whole.id) != 0 || part.pid != whole.pid || part.first != whole.first ||
+                part.is_running != whole.is_running)
                 abort ();
             break;
         case STATE_INVALID:
@@ -48,9 +48,26 @@ int LLVMFuzzerTestOneInput (const uint8_t *data, size_t size)
 {
     static const char *const words[] = {
         /* A generated input has mostly the first five. */
-        "\"state\":{", "\"pid\":7", ",", "\"id\":\"a\"", "}",
-        "\"status\":\"running\"", "\"id\":\"a/b\"", "\"id\":\".a\"", "\"annotations\":{", "\"pid\":2147483648", "\"\\u0061\":", "{",
-        "[", "]", "\"", "\\", " ", "null", ".", "\x01",
+        "\"state\":{",
+        "\"pid\":7",
+        ",",
+        "\"id\":\"a\"",
+        "}",
+        "\"status\":\"running\"",
+        "\"id\":\"a/b\"",
+        "\"id\":\".a\"",
+        "\"annotations\":{",
+        "\"pid\":2147483648",
+        "\"\\u0061\":",
+        "{",
+        "[",
+        "]",
+        "\"",
+        "\\",
+        " ",
+        "null",
+        ".",
+        "\x01",
     };
     char *text = malloc (size * 20 + 2);
     size_t used = 1;

@@ -40,11 +40,11 @@ static void found (const char *what, uint32_t number)
 
 #define PICK(list) ((list)[take (1) % (sizeof (list) / sizeof ((list)[0]))])
 
-static const uint8_t escapes[] = {0x2b, 0x2b, 0x29, 0x2a, 0x2a, 0x2a, 0x2a, 0x34, 0x4a, 0x27, 0x35, 0xd3, 0x41, 0x4f, 0x5e, 0xd6};
+static const uint8_t escapes[] = { 0x2b, 0x2b, 0x29, 0x2a, 0x2a, 0x2a, 0x2a, 0x34, 0x4a, 0x27, 0x35, 0xd3, 0x41, 0x4f, 0x5e, 0xd6 };
 /* Beside those that lead elsewhere: what rm has something to do about, and one of each kind of number. */
-static const uint32_t controls[] = {0x20801303, 0x2080018d, 0x2080018e, 0xa06c0103, 0xa06c0104, 0x2080110b, 0x2080014a,
-                                    0x102,      0x20809064, 0x503c0102, 0x503c0104, 0x20800145};
-static const uint16_t sizes[] = {0, 4, 8, 16, 24, 32, 40, 652, 1028, 2128, 3812, 14408};
+static const uint32_t controls[] = { 0x20801303, 0x2080018d, 0x2080018e, 0xa06c0103, 0xa06c0104, 0x2080110b,
+                                     0x2080014a, 0x102,      0x20809064, 0x503c0102, 0x503c0104, 0x20800145 };
+static const uint16_t sizes[] = { 0, 4, 8, 16, 24, 32, 40, 652, 1028, 2128, 3812, 14408 };
 
 /* Pointers into the container, and small numbers, which are counts and descriptors. */
 static void fill (uint64_t address)
@@ -52,9 +52,10 @@ static void fill (uint64_t address)
     for (unsigned i = 0; i < 192 && address >= MODEL_ADDRESS && address + i + 8 <= MODEL_ADDRESS + MODEL_SIZE; i += 8) {
         uint32_t choice = take (1);
 
-        set64 (model_at (address + i), 0, choice % 3 == 0   ? MODEL_ADDRESS + take (2)
-                                          : choice % 16 == 1 ? MODEL_DESCRIPTOR
-                                                             : choice % 40);
+        set64 (model_at (address + i), 0,
+               choice % 3 == 0    ? MODEL_ADDRESS + take (2)
+               : choice % 16 == 1 ? MODEL_DESCRIPTOR
+                                  : choice % 40);
     }
 }
 
@@ -71,7 +72,7 @@ static void fill_control (uint8_t *head, uint64_t params)
 
 static void fill_head (uint32_t escape, uint8_t *head, uint64_t params)
 {
-    static const uint8_t functions[] = {2, 3, 5, 6, 14, 27, 11};
+    static const uint8_t functions[] = { 2, 3, 5, 6, 14, 27, 11 };
     uint32_t choice = take (1), at = take (1) % (sizeof (driver_classes) / sizeof (driver_classes[0]));
 
     memset (head, 0, 192);

@@ -64,8 +64,19 @@ static long host_ioctl (void *context, uint64_t file, uint32_t request, void *ar
     }
     params = (void *) (uintptr_t) head->params;
     if (head->cmd == NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO) {
-        static const uint32_t found[] = {NV01_DEVICE_0, NV20_SUBDEVICE_0, NV01_MEMORY_LOCAL_USER, KEPLER_CHANNEL_GROUP_A,
-                                         HOPPER_CHANNEL_GPFIFO_A, NV_MEMORY_FABRIC, NV01_ROOT, 0x1234, 1, 2, 3, 4, 5};
+        static const uint32_t found[] = { NV01_DEVICE_0,
+                                          NV20_SUBDEVICE_0,
+                                          NV01_MEMORY_LOCAL_USER,
+                                          KEPLER_CHANNEL_GROUP_A,
+                                          HOPPER_CHANNEL_GPFIFO_A,
+                                          NV_MEMORY_FABRIC,
+                                          NV01_ROOT,
+                                          0x1234,
+                                          1,
+                                          2,
+                                          3,
+                                          4,
+                                          5 };
         NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS *info = (void *) (uintptr_t) head->params;
 
         info->data.hResult = found[take (host->input, 1) % (sizeof (found) / sizeof (found[0]))];
@@ -107,14 +118,11 @@ static void host_refund (void *context, int gpu, uint64_t bytes)
     host->used[gpu] -= bytes;
 }
 
-static void host_charge (void *context, int gpu, uint64_t bytes)
-{
-    ((struct host *) context)->used[gpu] += bytes;
-}
+static void host_charge (void *context, int gpu, uint64_t bytes) { ((struct host *) context)->used[gpu] += bytes; }
 
 static struct rm_numbers host_numbers (void *context, int gpu)
 {
-    return (struct rm_numbers) {(uint64_t) 1 << 30, ((struct host *) context)->used[gpu]};
+    return (struct rm_numbers) { (uint64_t) 1 << 30, ((struct host *) context)->used[gpu] };
 }
 
 static uint64_t host_file_of (void *context, int descriptor)
@@ -151,27 +159,35 @@ static void host_note (void *context, enum rm_reason reason, uint32_t number)
 }
 
 static const struct rm_host fuzz_host = {
-    host_allocate, host_release,   host_ioctl,     host_find_gpu, host_reserve, host_refund, host_charge,
-    host_numbers,  host_file_of,   host_timeslice, host_other_pid, host_other_pid, host_changed, host_note,
-    NULL, NULL, NULL, NULL, NULL,
+    host_allocate, host_release, host_ioctl,     host_find_gpu,  host_reserve,   host_refund,  host_charge,
+    host_numbers,  host_file_of, host_timeslice, host_other_pid, host_other_pid, host_changed, host_note,
+    NULL,          NULL,         NULL,           NULL,           NULL,
 };
 
 static const uint32_t classes[] = {
-    NV01_MEMORY_LOCAL_USER, NV01_ROOT_CLIENT, NV01_DEVICE_0, NV20_SUBDEVICE_0, KEPLER_CHANNEL_GROUP_A, HOPPER_CHANNEL_GPFIFO_A,
-    NV01_MEMORY_SYSTEM, NV_MEMORY_FABRIC, HOPPER_COMPUTE_A, NV01_MEMORY_SYSTEM_OS_DESCRIPTOR, FERMI_VASPACE_A,
-    NV01_MEMORY_LOCAL_PHYSICAL,
+    NV01_MEMORY_LOCAL_USER,  NV01_ROOT_CLIENT,           NV01_DEVICE_0,    NV20_SUBDEVICE_0, KEPLER_CHANNEL_GROUP_A,
+    HOPPER_CHANNEL_GPFIFO_A, NV01_MEMORY_SYSTEM,         NV_MEMORY_FABRIC, HOPPER_COMPUTE_A, NV01_MEMORY_SYSTEM_OS_DESCRIPTOR,
+    FERMI_VASPACE_A,         NV01_MEMORY_LOCAL_PHYSICAL,
 };
 static const uint32_t controls[] = {
-    NV2080_CTRL_CMD_FB_GET_INFO_V2, NV2080_CTRL_CMD_FB_GET_INFO, NV2080_CTRL_CMD_GPU_GET_PIDS,
-    NV2080_CTRL_CMD_GPU_GET_PID_INFO, NVA06C_CTRL_CMD_SET_TIMESLICE, NVA06C_CTRL_CMD_GET_TIMESLICE,
-    NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD,
-    NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD,
-    NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD, NV2080_CTRL_CMD_GPU_GET_GID_INFO,
-    NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION, 0x20809064 /* of the old kind */,
+    NV2080_CTRL_CMD_FB_GET_INFO_V2,
+    NV2080_CTRL_CMD_FB_GET_INFO,
+    NV2080_CTRL_CMD_GPU_GET_PIDS,
+    NV2080_CTRL_CMD_GPU_GET_PID_INFO,
+    NVA06C_CTRL_CMD_SET_TIMESLICE,
+    NVA06C_CTRL_CMD_GET_TIMESLICE,
+    NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS,
+    NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD,
+    NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD,
+    NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD,
+    NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD,
+    NV2080_CTRL_CMD_GPU_GET_GID_INFO,
+    NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION,
+    0x20809064 /* of the old kind */,
 };
-static const uint8_t escapes[] = {NV_ESC_RM_ALLOC, NV_ESC_RM_ALLOC, NV_ESC_RM_ALLOC, NV_ESC_RM_FREE, NV_ESC_RM_CONTROL,
-                                  NV_ESC_RM_CONTROL, NV_ESC_RM_DUP_OBJECT, NV_ESC_RM_VID_HEAP_CONTROL,
-                                  NV_ESC_RM_ALLOC_MEMORY};
+static const uint8_t escapes[] = { NV_ESC_RM_ALLOC,       NV_ESC_RM_ALLOC,   NV_ESC_RM_ALLOC,      NV_ESC_RM_FREE,
+                                   NV_ESC_RM_CONTROL,     NV_ESC_RM_CONTROL, NV_ESC_RM_DUP_OBJECT, NV_ESC_RM_VID_HEAP_CONTROL,
+                                   NV_ESC_RM_ALLOC_MEMORY };
 
 #define PICK(input, list) ((list)[take (input, 1) % (sizeof (list) / sizeof ((list)[0]))])
 
@@ -194,11 +210,11 @@ static void few_handles (struct input *input, uint8_t *head, uint32_t size)
 static void prepare (struct rm_call *call, struct input *input, const struct rm_abi *abi)
 {
     static const uint32_t uvm[] = {
-        UVM_UNREGISTER_GPU_VASPACE, UVM_MAP_EXTERNAL_ALLOCATION, UVM_FREE, UVM_REGISTER_GPU, UVM_UNREGISTER_GPU,
-        UVM_PAGEABLE_MEM_ACCESS, UVM_UNMAP_EXTERNAL, UVM_CREATE_EXTERNAL_RANGE, UVM_MAP_EXTERNAL_SPARSE,
-        UVM_MAP_EXTERNAL_ALLOCATION,
+        UVM_UNREGISTER_GPU_VASPACE, UVM_MAP_EXTERNAL_ALLOCATION, UVM_FREE,           UVM_REGISTER_GPU,
+        UVM_UNREGISTER_GPU,         UVM_PAGEABLE_MEM_ACCESS,     UVM_UNMAP_EXTERNAL, UVM_CREATE_EXTERNAL_RANGE,
+        UVM_MAP_EXTERNAL_SPARSE,    UVM_MAP_EXTERNAL_ALLOCATION,
     };
-    static const uint32_t sizes[] = {1028, 16, 3812, 14408, 8, 24, 652, 2128}; /* of params of the controls above */
+    static const uint32_t sizes[] = { 1028, 16, 3812, 14408, 8, 24, 652, 2128 }; /* of params of the controls above */
     const struct rm_escape *row;
     NVOS54_PARAMETERS *control;
     struct rm_wanted wanted;
@@ -274,14 +290,14 @@ static void done (struct rm_call *call)
 
 int LLVMFuzzerTestOneInput (const uint8_t *data, size_t size)
 {
-    static const char *const versions[] = {"535.104.05", "550.54.14", "560.35.03", "570.86.15", "580.159.04",
-                                           "590.48.01", "595.45.04"};
-    struct input input = {data, size};
-    struct host host = {&input, {0, 0}};
+    static const char *const versions[] = { "535.104.05", "550.54.14", "560.35.03", "570.86.15",
+                                            "580.159.04", "590.48.01", "595.45.04" };
+    struct input input = { data, size };
+    struct host host = { &input, { 0, 0 } };
     const struct rm_abi *abi = rm_abi_find (PICK (&input, versions));
     struct rm *rm = rm_create (abi, take (&input, 1) % 2 ? RM_POSTURE_GUARD : RM_POSTURE_SHIM, &fuzz_host, &host);
     struct rm_call calls[OPEN_CALLS];
-    bool is_open[OPEN_CALLS] = {false};
+    bool is_open[OPEN_CALLS] = { false };
     struct rm_channel channels[4];
     struct rm_totals totals;
 

@@ -219,8 +219,7 @@ static uint32_t allocate (const NVOS64_PARAMETERS *head, uint32_t head_size)
 static uint32_t heap (const NVOS32_PARAMETERS *head)
 {
     uint32_t function = head->function;
-    NvP64 address = function == NVOS32_FUNCTION_ALLOC_SIZE_RANGE ? head->data.AllocSizeRange.address
-                                                                 : head->data.AllocSize.address;
+    NvP64 address = function == NVOS32_FUNCTION_ALLOC_SIZE_RANGE ? head->data.AllocSizeRange.address : head->data.AllocSize.address;
 
     if (function != NVOS32_FUNCTION_FREE && function != NVOS32_FUNCTION_INFO && address != 0)
         model.report ("an address in NVOS32", function);
@@ -239,8 +238,7 @@ static size_t perform (uint32_t escape, const void *head, uint32_t size, uint32_
         return offsetof (NVOS54_PARAMETERS, status);
     case NV_ESC_RM_ALLOC:
         *status = allocate (head, size);
-        return size == sizeof (NVOS64_PARAMETERS) ? offsetof (NVOS64_PARAMETERS, status)
-                                                  : offsetof (NVOS21_PARAMETERS, status);
+        return size == sizeof (NVOS64_PARAMETERS) ? offsetof (NVOS64_PARAMETERS, status) : offsetof (NVOS21_PARAMETERS, status);
     case NV_ESC_RM_VID_HEAP_CONTROL:
         *status = heap (head);
         return offsetof (NVOS32_PARAMETERS, status);
@@ -328,8 +326,9 @@ void model_begin (void)
     model.tenant = tenant;
     model.process = &tenant->processes[0];
     model.calls = 0;
-    *model.process = (struct process) { .serial = TENANT_PROCESSES, .pid = getpid (),
-                                        .pidfd = (int) syscall (SYS_pidfd_open, getpid (), 0), .memory = MODEL_MEMORY };
+    *model.process = (struct process) {
+        .serial = TENANT_PROCESSES, .pid = getpid (), .pidfd = (int) syscall (SYS_pidfd_open, getpid (), 0), .memory = MODEL_MEMORY
+    };
     tenant->copy = -1;
     tenant->limits.gpu_count = tenant->limits.node_count = 1;
     tenant->limits.gpus[0].memory = (uint64_t) 1 << 30;

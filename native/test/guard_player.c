@@ -328,7 +328,7 @@ static int play (void)
             player_fail (line);
         if (step.action.kind == WAIT)
             usleep (1000 * (action_waits[step.action.words[0] % 5] < LONGEST_WAIT_MS ? action_waits[step.action.words[0] % 5]
-                                                                                      : LONGEST_WAIT_MS));
+                                                                                     : LONGEST_WAIT_MS));
         else if (step.action.kind != FREEZE)
             have_made (&step);
     }

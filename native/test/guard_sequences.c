@@ -219,12 +219,13 @@ static const char *cause_of (const struct sequence *sequence, unsigned finding)
                                                : "other-memory";
     if (has (sequence, true, DEVICE))
         return "C3";
-    if (has (sequence, true, GROUP) || has (sequence, true, CHANNEL) || has (sequence, true, SUBDEVICE) || has (sequence, true, COMPUTE))
+    if (has (sequence, true, GROUP) || has (sequence, true, CHANNEL) || has (sequence, true, SUBDEVICE) ||
+        has (sequence, true, COMPUTE))
         return "C2";
     return has (sequence, false, DUPLICATE) ? "C7"
            : has (sequence, false, DEVICE)  ? "C1"
-           : finding == 6                     ? "other-compute"
-                                              : finding_words[finding];
+           : finding == 6                   ? "other-compute"
+                                            : finding_words[finding];
 }
 
 static int count_all (unsigned long count, uint64_t seed, unsigned wanted)

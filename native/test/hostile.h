@@ -34,7 +34,8 @@ __attribute__ ((constructor)) static void open_report (void)
 static void say (const char *name, int target, long result)
 {
     char line[160];
-    int size = snprintf (line, sizeof (line), "{\"attempt\": \"%s\", \"target\": %d, \"errno\": %d}\n", name, target, result < 0 ? errno : 0);
+    int size = snprintf (line, sizeof (line), "{\"attempt\": \"%s\", \"target\": %d, \"errno\": %d}\n", name, target,
+                         result < 0 ? errno : 0);
 
     /* dprintf seeks first, which is not on the list. */
     if (write (STDERR_FILENO, line, (size_t) size) != size)

@@ -38,15 +38,16 @@ static void attack_monitor (int socket, pid_t target, uint64_t start_time)
     static const struct {
         const char *name;
         enum privsep_operation operation;
-    } about[] = { { "privsep-file", PRIVSEP_FILE },   { "privsep-files", PRIVSEP_FILES }, { "privsep-maps", PRIVSEP_MAPS },
+    } about[] = { { "privsep-file", PRIVSEP_FILE },   { "privsep-files", PRIVSEP_FILES },     { "privsep-maps", PRIVSEP_MAPS },
                   { "privsep-space", PRIVSEP_SPACE }, { "privsep-syscall", PRIVSEP_SYSCALL }, { "privsep-kill", PRIVSEP_KILL } };
 
     request (socket, "privsep-process", target, (struct privsep_request) { .operation = PRIVSEP_PROCESS, .thread = target },
              sizeof (struct privsep_request));
     for (unsigned i = 0; i < sizeof (about) / sizeof (about[0]); i++)
-        request (socket, about[i].name, target,
-                 (struct privsep_request) { .operation = about[i].operation, .pid = target, .start_time = start_time, .thread = target },
-                 sizeof (struct privsep_request));
+        request (
+            socket, about[i].name, target,
+            (struct privsep_request) { .operation = about[i].operation, .pid = target, .start_time = start_time, .thread = target },
+            sizeof (struct privsep_request));
 }
 
 static void fill (size_t mebibytes)
@@ -103,7 +104,8 @@ struct guard *__wrap_guard_create (int privsep)
     request (privsep, "privsep-unknown", 0, (struct privsep_request) { .operation = 77, .pid = 1, .start_time = 1 },
              sizeof (struct privsep_request));
     /* The last of them is the container's, and may be asked about. */
-    for (; targets != NULL && sscanf (targets, "%d:%llu%n", &pid, &start_time, &size) == 2; targets += size + (targets[size] == ',')) {
+    for (; targets != NULL && sscanf (targets, "%d:%llu%n", &pid, &start_time, &size) == 2;
+         targets += size + (targets[size] == ',')) {
         attack_monitor (privsep, pid, start_time);
         if (targets[size] == ',')
             attack_process (pid);

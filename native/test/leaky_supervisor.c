@@ -20,8 +20,10 @@
 
 void __real_retained_before_call (struct tenant *tenant, const struct rm_call *call);
 void __wrap_retained_before_call (struct tenant *tenant, const struct rm_call *call);
-long __real_driver_usage_of_process (struct driver_usage *driver_usage, const uint8_t uuid[16], pid_t pid, struct process_usage *found);
-long __wrap_driver_usage_of_process (struct driver_usage *driver_usage, const uint8_t uuid[16], pid_t pid, struct process_usage *found);
+long __real_driver_usage_of_process (struct driver_usage *driver_usage, const uint8_t uuid[16], pid_t pid,
+                                     struct process_usage *found);
+long __wrap_driver_usage_of_process (struct driver_usage *driver_usage, const uint8_t uuid[16], pid_t pid,
+                                     struct process_usage *found);
 bool __real_usage_page_take (struct tenant *tenant, struct process *process, uint64_t now);
 bool __wrap_usage_page_take (struct tenant *tenant, struct process *process, uint64_t now);
 struct rm *__real_rm_create (const struct rm_abi *abi, enum rm_posture posture, const struct rm_host *host, void *context);
@@ -40,7 +42,8 @@ void __wrap_retained_before_call (struct tenant *tenant, const struct rm_call *c
         __real_retained_before_call (tenant, call);
 }
 
-long __wrap_driver_usage_of_process (struct driver_usage *driver_usage, const uint8_t uuid[16], pid_t pid, struct process_usage *found)
+long __wrap_driver_usage_of_process (struct driver_usage *driver_usage, const uint8_t uuid[16], pid_t pid,
+                                     struct process_usage *found)
 {
     long result = __real_driver_usage_of_process (driver_usage, uuid, pid, found);
 

@@ -49,7 +49,10 @@ static void say (const char *what, long value)
         _exit (1);
 }
 
-static void rest (long milliseconds) { nanosleep (&(struct timespec) { milliseconds / 1000, milliseconds % 1000 * 1000000 }, NULL); }
+static void rest (long milliseconds)
+{
+    nanosleep (&(struct timespec) { milliseconds / 1000, milliseconds % 1000 * 1000000 }, NULL);
+}
 
 static int ask (int socket, struct privsep_request one, int *files, unsigned *count)
 {

@@ -49,10 +49,7 @@ static inline struct manager_file *bed_file (void *context, int descriptor)
     return descriptor >= 0 && descriptor < 8 ? task->descriptors[descriptor] : NULL;
 }
 
-static inline uint32_t bed_process (void *context)
-{
-    return ((const struct task *) context)->process;
-}
+static inline uint32_t bed_process (void *context) { return ((const struct task *) context)->process; }
 
 /* Even tasks are not visible to odd ones (pid namespaces). */
 static inline uint32_t bed_show (void *context, uint32_t process)
@@ -60,10 +57,7 @@ static inline uint32_t bed_show (void *context, uint32_t process)
     return ((const struct task *) context)->process % 2 == 1 && process % 2 == 0 ? 0 : process;
 }
 
-static inline bool bed_privileged (void *context)
-{
-    return ((const struct task *) context)->privileged;
-}
+static inline bool bed_privileged (void *context) { return ((const struct task *) context)->privileged; }
 
 static inline int bed_ioctl (struct manager_file *file, uint32_t request, void *argument)
 {
@@ -91,15 +85,12 @@ static inline void bed_start (void)
         strcpy (bed_machine.gpus[i].uuid, "GPU-01020304-0506-0708-090a-0b0c0d0e0f00");
         bed_machine.gpus[i].uuid[39] = (char) ('0' + i);
     }
-    bed_task = (struct task){ .process = 100 };
+    bed_task = (struct task) { .process = 100 };
     bed = manager_create (&bed_machine);
     manager_clock (bed, SIM_CLOCK_MANUAL, 0);
 }
 
-static inline void bed_stop (void)
-{
-    manager_destroy (bed);
-}
+static inline void bed_stop (void) { manager_destroy (bed); }
 
 static inline uint64_t bed_used (uint32_t gpu)
 {
@@ -131,23 +122,19 @@ struct free_call {
 static inline uint32_t bed_alloc (struct manager_file *file, uint32_t client, uint32_t parent, uint32_t object,
                                   uint32_t class_number, void *params)
 {
-    struct alloc call = { .client = client,
-                          .parent = parent,
-                          .object = object,
-                          .class_number = class_number,
-                          .params = (uint64_t) (uintptr_t) params };
+    struct alloc call = {
+        .client = client, .parent = parent, .object = object, .class_number = class_number, .params = (uint64_t) (uintptr_t) params
+    };
 
     return bed_ioctl (file, ALLOC, &call) == 0 ? call.status : 0xfffff;
 }
 
-static inline uint32_t bed_control (struct manager_file *file, uint32_t client, uint32_t object, uint32_t number,
-                                    void *params, uint32_t size)
+static inline uint32_t bed_control (struct manager_file *file, uint32_t client, uint32_t object, uint32_t number, void *params,
+                                    uint32_t size)
 {
-    struct control_call call = { .client = client,
-                                 .object = object,
-                                 .number = number,
-                                 .params = (uint64_t) (uintptr_t) params,
-                                 .params_size = size };
+    struct control_call call = {
+        .client = client, .object = object, .number = number, .params = (uint64_t) (uintptr_t) params, .params_size = size
+    };
 
     return bed_ioctl (file, CONTROL, &call) == 0 ? call.status : 0xfffff;
 }

@@ -91,8 +91,7 @@ static void set_slice (unsigned tenant, uint64_t microseconds)
     tenants[tenant].slice = microseconds;
     for (uint32_t process = 0; process < tenants[tenant].processes; process++)
         for (uint32_t i = 0; i < tenants[tenant].groups[process]; i++)
-            bed_control (tenants[tenant].files[process], tenants[tenant].clients[process], 0x100 + i, 0xA06C0103,
-                         &microseconds, 8);
+            bed_control (tenants[tenant].files[process], tenants[tenant].clients[process], 0x100 + i, 0xA06C0103, &microseconds, 8);
 }
 
 static void arrive (unsigned tenant, uint32_t groups)
@@ -213,11 +212,13 @@ static void print_samples (void)
 
     params.head.type = NV2080_CTRL_GPUMON_SAMPLE_TYPE_PERFMON_UTIL;
     params.head.bufSize = sizeof (params.samples);
-    must (bed_control (file, client, SUBDEVICE, NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2, &params, sizeof (params)) == 0,
+    must (bed_control (file, client, SUBDEVICE, NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2, &params,
+                       sizeof (params)) == 0,
           "there are no samples");
     manager_release (file);
     for (uint32_t i = 0; i < SAMPLES; i++) {
-        const NV2080_CTRL_PERF_GPUMON_ENGINE_UTIL_SAMPLE *compute = &params.samples[i].engines[128 / sizeof (*compute)]; /* gr, after fb */
+        const NV2080_CTRL_PERF_GPUMON_ENGINE_UTIL_SAMPLE *compute = &params.samples[i]
+                                                                         .engines[128 / sizeof (*compute)]; /* gr, after fb */
         bool is_named = compute->procId != NV2080_GPUMON_PID_INVALID;
 
         if (params.samples[i].stamp != 0)
@@ -251,7 +252,8 @@ static void command (char *line)
     if (strncmp (line, "off", 3) == 0) {
         for (unsigned i = 0; i < TENANTS; i++)
             if (tenants[i].off_since != 0)
-                printf ("%u:%llu ", i, (unsigned long long) (tenants[i].off_ns + (tenants[i].frozen ? now () - tenants[i].off_since : 0)));
+                printf ("%u:%llu ", i,
+                        (unsigned long long) (tenants[i].off_ns + (tenants[i].frozen ? now () - tenants[i].off_since : 0)));
         printf ("\n");
         return;
     }

@@ -29,7 +29,10 @@ const char *player_node (enum manager_node node)
 {
     const char *own = getenv ("PLAYED_NODE");
 
-    return node == MANAGER_CONTROL ? "/dev/nvidiactl" : node == MANAGER_UVM ? "/dev/nvidia-uvm" : own != NULL ? own : "/dev/nvidia0";
+    return node == MANAGER_CONTROL ? "/dev/nvidiactl"
+           : node == MANAGER_UVM   ? "/dev/nvidia-uvm"
+           : own != NULL           ? own
+                                   : "/dev/nvidia0";
 }
 
 /* In place of guard/privsep.c. */

@@ -33,7 +33,8 @@ int world_mmap (struct task *task, unsigned slot, uint64_t bytes)
 
         if (maps[i].at != NULL || task->files[slot] == NULL)
             continue;
-        if (mmap ((void *) (uintptr_t) at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, (int) slot, (off_t) at) == MAP_FAILED)
+        if (mmap ((void *) (uintptr_t) at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, (int) slot, (off_t) at) ==
+            MAP_FAILED)
             return -errno;
         maps[i].at = (void *) (uintptr_t) at;
         maps[i].bytes = bytes;

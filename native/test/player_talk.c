@@ -56,7 +56,8 @@ bool player_say (unsigned to, const struct message *message, int file)
     if (file >= 0) {
         head.msg_control = control.room;
         head.msg_controllen = sizeof (control.room);
-        *CMSG_FIRSTHDR (&head) = (struct cmsghdr) { .cmsg_len = CMSG_LEN (sizeof (file)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS };
+        *CMSG_FIRSTHDR (
+            &head) = (struct cmsghdr) { .cmsg_len = CMSG_LEN (sizeof (file)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS };
         memcpy (CMSG_DATA (CMSG_FIRSTHDR (&head)), &file, sizeof (file));
     }
     return sendmsg (inbox, &head, MSG_DONTWAIT) == (ssize_t) sizeof (*message);
@@ -69,7 +70,9 @@ bool player_hear (struct message *message, int *file)
         char room[CMSG_SPACE (sizeof (int))];
         struct cmsghdr aligned;
     } control;
-    struct msghdr head = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.room, .msg_controllen = sizeof (control.room) };
+    struct msghdr head = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.room, .msg_controllen = sizeof (control.room)
+    };
 
     *file = -1;
     if (recvmsg (inbox, &head, MSG_CMSG_CLOEXEC) != (ssize_t) sizeof (*message))

@@ -15,7 +15,7 @@ struct bench {
 
 static inline struct bench bench (uint64_t limit)
 {
-    struct bench b = {.fake = fake_open (VERSION, RM_POSTURE_SHIM)};
+    struct bench b = { .fake = fake_open (VERSION, RM_POSTURE_SHIM) };
 
     b.fake->limit[0] = b.fake->limit[1] = limit;
     b.client = fake_client (b.fake, FILE_A);

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-const uint8_t fake_uuid[FAKE_GPUS][16] = {{0xa0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
-                                          {0xb0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
-                                          {0xc0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}};
+const uint8_t fake_uuid[FAKE_GPUS][16] = { { 0xa0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 },
+                                           { 0xb0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 },
+                                           { 0xc0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 } };
 
 /* --- the host --- */
 
@@ -67,16 +67,13 @@ static void host_refund (void *context, int gpu, uint64_t bytes)
     fake->used[gpu] -= bytes;
 }
 
-static void host_charge (void *context, int gpu, uint64_t bytes)
-{
-    ((struct fake *) context)->used[gpu] += bytes;
-}
+static void host_charge (void *context, int gpu, uint64_t bytes) { ((struct fake *) context)->used[gpu] += bytes; }
 
 static struct rm_numbers host_numbers (void *context, int gpu)
 {
     const struct fake *fake = context;
 
-    return (struct rm_numbers) {fake->limit[gpu], fake->used[gpu]};
+    return (struct rm_numbers) { fake->limit[gpu], fake->used[gpu] };
 }
 
 static uint64_t host_file_of (void *context, int descriptor)
@@ -85,10 +82,7 @@ static uint64_t host_file_of (void *context, int descriptor)
     return descriptor >= 1000 ? (uint64_t) descriptor : 0; /* descriptors from 1000 on are their own files */
 }
 
-static uint32_t host_timeslice (void *context, int gpu)
-{
-    return ((const struct fake *) context)->slice[gpu];
-}
+static uint32_t host_timeslice (void *context, int gpu) { return ((const struct fake *) context)->slice[gpu]; }
 
 /* Even ones are the tenant's. */
 static uint32_t host_shown_pid (void *context, uint32_t pid)
@@ -101,10 +95,7 @@ static uint32_t host_driver_pid (void *context, uint32_t pid)
     return pid % 2 == 0 ? pid + ((const struct fake *) context)->pids : 0;
 }
 
-static void host_changed (void *context, int gpu)
-{
-    ((struct fake *) context)->changed[gpu]++;
-}
+static void host_changed (void *context, int gpu) { ((struct fake *) context)->changed[gpu]++; }
 
 static void host_note (void *context, enum rm_reason reason, uint32_t number)
 {
@@ -164,15 +155,15 @@ bool fake_close (struct fake *fake)
 long fake_call (struct fake *fake, enum rm_node node, uint64_t file, uint32_t request, void *head, void *params,
                 uint32_t params_size, void *list, uint32_t list_size)
 {
-    struct rm_call call = {.node = node,
-                           .file = file,
-                           .request = request,
-                           .head = head,
-                           .head_size = node == RM_NODE_UVM ? 64 : rm_request_size (request),
-                           .params = params,
-                           .params_size = params_size,
-                           .list = list,
-                           .list_size = list_size};
+    struct rm_call call = { .node = node,
+                            .file = file,
+                            .request = request,
+                            .head = head,
+                            .head_size = node == RM_NODE_UVM ? 64 : rm_request_size (request),
+                            .params = params,
+                            .params_size = params_size,
+                            .list = list,
+                            .list_size = list_size };
     long result;
 
     if (params != NULL && params_size >= sizeof (call.named))
@@ -194,13 +185,13 @@ long fake_call (struct fake *fake, enum rm_node node, uint64_t file, uint32_t re
 void fake_race (struct fake *fake, uint64_t file, NVOS64_PARAMETERS *seen, void *seen_params, uint32_t params_size,
                 NVOS64_PARAMETERS *made, void *made_params)
 {
-    struct rm_call call = {.node = RM_NODE_CONTROL,
-                           .file = file,
-                           .request = ALLOC_REQUEST,
-                           .head = seen,
-                           .head_size = sizeof (*seen),
-                           .params = seen_params,
-                           .params_size = params_size};
+    struct rm_call call = { .node = RM_NODE_CONTROL,
+                            .file = file,
+                            .request = ALLOC_REQUEST,
+                            .head = seen,
+                            .head_size = sizeof (*seen),
+                            .params = seen_params,
+                            .params_size = params_size };
 
     fake->decision = rm_begin (fake->rm, &call);
     if (fake->decision != RM_CONTINUE)
@@ -253,7 +244,7 @@ uint32_t fake_client (struct fake *fake, uint64_t file)
 
 uint32_t fake_device (struct fake *fake, uint64_t file, uint32_t client, uint32_t instance)
 {
-    NV0080_ALLOC_PARAMETERS params = {.deviceId = instance};
+    NV0080_ALLOC_PARAMETERS params = { .deviceId = instance };
     uint32_t handle = 0;
 
     return fake_alloc (fake, file, client, client, &handle, NV01_DEVICE_0, &params, sizeof (params)) == 0 ? handle : 0;
@@ -261,16 +252,15 @@ uint32_t fake_device (struct fake *fake, uint64_t file, uint32_t client, uint32_
 
 uint32_t fake_subdevice (struct fake *fake, uint64_t file, uint32_t client, uint32_t device)
 {
-    NV2080_ALLOC_PARAMETERS params = {0};
+    NV2080_ALLOC_PARAMETERS params = { 0 };
     uint32_t handle = 0;
 
     return fake_alloc (fake, file, client, device, &handle, NV20_SUBDEVICE_0, &params, sizeof (params)) == 0 ? handle : 0;
 }
 
-uint32_t fake_memory (struct fake *fake, uint64_t file, uint32_t client, uint32_t device, uint32_t *handle,
-                      uint64_t *bytes)
+uint32_t fake_memory (struct fake *fake, uint64_t file, uint32_t client, uint32_t device, uint32_t *handle, uint64_t *bytes)
 {
-    struct fake_memory_params params = {.common.size = *bytes};
+    struct fake_memory_params params = { .common.size = *bytes };
     uint32_t status;
 
     status = fake_alloc (fake, file, client, device, handle, NV01_MEMORY_LOCAL_USER, &params, sizeof (params));
@@ -280,14 +270,14 @@ uint32_t fake_memory (struct fake *fake, uint64_t file, uint32_t client, uint32_
 
 uint32_t fake_free (struct fake *fake, uint64_t file, uint32_t client, uint32_t handle)
 {
-    NVOS00_PARAMETERS head = {.hRoot = client, .hObjectOld = handle};
+    NVOS00_PARAMETERS head = { .hRoot = client, .hObjectOld = handle };
     long result = fake_call (fake, RM_NODE_CONTROL, file, FREE_REQUEST, &head, NULL, 0, NULL, 0);
 
     return result == 0 ? head.status : NO_ANSWER;
 }
 
-uint32_t fake_dup (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle,
-                   uint32_t from_client, uint32_t from)
+uint32_t fake_dup (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle, uint32_t from_client,
+                   uint32_t from)
 {
     NVOS55_PARAMETERS head = {
         .hClient = client,
@@ -313,7 +303,7 @@ uint32_t fake_control (struct fake *fake, uint64_t file, uint32_t client, uint32
 
 uint32_t fake_group (struct fake *fake, uint64_t file, uint32_t client, uint32_t device, uint32_t engine)
 {
-    NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS params = {.engineType = engine};
+    NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS params = { .engineType = engine };
     uint32_t handle = 0, status;
 
     status = fake_alloc (fake, file, client, device, &handle, KEPLER_CHANNEL_GROUP_A, &params, sizeof (params));
@@ -322,7 +312,7 @@ uint32_t fake_group (struct fake *fake, uint64_t file, uint32_t client, uint32_t
 
 uint32_t fake_channel (struct fake *fake, uint64_t file, uint32_t client, uint32_t group)
 {
-    uint8_t params[FAKE_CHANNEL_PARAMS] = {0};
+    uint8_t params[FAKE_CHANNEL_PARAMS] = { 0 };
     uint32_t handle = 0, status;
 
     status = fake_alloc (fake, file, client, group, &handle, HOPPER_CHANNEL_GPFIFO_A, params, sizeof (params));

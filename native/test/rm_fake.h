@@ -122,14 +122,19 @@ void fake_let_go (void *context);
 bool fake_is_held (void *context, uint32_t client, uint32_t handle);
 bool fake_is_retained (void *context);
 void fake_give_back (void *context, int gpu, uint64_t file, uint32_t client, uint32_t parent, uint32_t handle);
-uint32_t fake_import (struct fake *fake, uint64_t by, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle, uint32_t slot);
+uint32_t fake_import (struct fake *fake, uint64_t by, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle,
+                      uint32_t slot);
 uint32_t fake_answer (struct fake *fake, uint64_t file, const NVOS54_PARAMETERS *head, void *params, void *list);
 
 static inline NVOS54_PARAMETERS fake_control_head (uint32_t client, uint32_t object, uint32_t number, const void *params,
                                                    uint32_t size)
 {
     return (NVOS54_PARAMETERS) {
-        .hClient = client, .hObject = object, .cmd = number, .params = (NvP64) (uintptr_t) params, .paramsSize = size,
+        .hClient = client,
+        .hObject = object,
+        .cmd = number,
+        .params = (NvP64) (uintptr_t) params,
+        .paramsSize = size,
     };
 }
 
@@ -138,21 +143,18 @@ void fake_race (struct fake *fake, uint64_t file, NVOS64_PARAMETERS *seen, void 
                 NVOS64_PARAMETERS *made, void *made_params);
 
 /* Calls in short. They return the status of the resource manager, and write handles back. */
-uint32_t fake_alloc (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle,
-                     uint32_t class,
+uint32_t fake_alloc (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle, uint32_t class,
                      void *params, uint32_t params_size);
 uint32_t fake_client (struct fake *fake, uint64_t file);
 /* client, device (client + 1 as a handle is too clever: handles are 0xd0.. + instance), subdevice */
 uint32_t fake_device (struct fake *fake, uint64_t file, uint32_t client, uint32_t instance);
 uint32_t fake_subdevice (struct fake *fake, uint64_t file, uint32_t client, uint32_t device);
 /* Allocates `bytes` and writes back what was granted. */
-uint32_t fake_memory (struct fake *fake, uint64_t file, uint32_t client, uint32_t device, uint32_t *handle,
-                      uint64_t *bytes);
+uint32_t fake_memory (struct fake *fake, uint64_t file, uint32_t client, uint32_t device, uint32_t *handle, uint64_t *bytes);
 uint32_t fake_free (struct fake *fake, uint64_t file, uint32_t client, uint32_t handle);
-uint32_t fake_dup (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle,
-                   uint32_t from_client, uint32_t from);
-uint32_t fake_control (struct fake *fake, uint64_t file, uint32_t client, uint32_t object, uint32_t number,
-                       void *params,
+uint32_t fake_dup (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle, uint32_t from_client,
+                   uint32_t from);
+uint32_t fake_control (struct fake *fake, uint64_t file, uint32_t client, uint32_t object, uint32_t number, void *params,
                        uint32_t size);
 uint32_t fake_group (struct fake *fake, uint64_t file, uint32_t client, uint32_t device, uint32_t engine);
 uint32_t fake_channel (struct fake *fake, uint64_t file, uint32_t client, uint32_t group);

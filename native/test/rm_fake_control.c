@@ -25,7 +25,8 @@ static uint32_t fb_info (const struct fake_object *subdevice, NV2080_CTRL_FB_INF
     return 0;
 }
 
-uint32_t fake_import (struct fake *fake, uint64_t by, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle, uint32_t slot)
+uint32_t fake_import (struct fake *fake, uint64_t by, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle,
+                      uint32_t slot)
 {
     for (unsigned i = 0; i < fake->export_count; i++)
         if (fake->exports[i].file == file && fake->exports[i].slot == slot && fake->exports[i].memory >= 0) {
@@ -96,7 +97,7 @@ static uint32_t export (struct fake *fake, uint32_t client, uint32_t handle, int
     fake->memories[object->memory].references++;
     if (before == NULL)
         before = &fake->exports[fake->export_count++];
-    *before = (struct fake_export) {(uint32_t) descriptor, object->memory, slot};
+    *before = (struct fake_export) { (uint32_t) descriptor, object->memory, slot };
     return 0;
 }
 
@@ -109,8 +110,7 @@ static uint32_t export_only (struct fake *fake, uint32_t client, uint32_t handle
     return export (fake, client, handle, descriptor, 0);
 }
 
-static uint32_t export_all (struct fake *fake, uint32_t client,
-                            const NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS *params)
+static uint32_t export_all (struct fake *fake, uint32_t client, const NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS *params)
 {
     for (uint32_t i = 0; i < params->numObjects; i++)
         if (export (fake, client, params->objects[i], params->fd, params->index + i) != 0)
@@ -118,8 +118,7 @@ static uint32_t export_all (struct fake *fake, uint32_t client,
     return 0;
 }
 
-static uint32_t import (struct fake *fake, uint64_t by, uint32_t client,
-                        NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS *params)
+static uint32_t import (struct fake *fake, uint64_t by, uint32_t client, NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS *params)
 {
     uint32_t handle = params->object.data.rmObject.hObject, status;
 
@@ -153,15 +152,15 @@ static uint32_t handle_info (struct fake *fake, uint32_t client, NV0000_CTRL_CLI
     fake->handle_calls++;
     if (object == NULL)
         return NV_ERR_OBJECT_NOT_FOUND;
-    params->data.hResult =
-        params->index == NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_CLASSID ? object->class : object->parent;
+    params->data.hResult = params->index == NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_CLASSID ? object->class : object->parent;
     return 0;
 }
 
 /* memIsDuplicate */
 static uint32_t are_duplicates (struct fake *fake, uint32_t client, NV0000_CTRL_CLIENT_OBJECTS_ARE_DUPLICATES_PARAMS *params)
 {
-    const struct fake_object *first = fake_find (fake, client, params->hObject1), *second = fake_find (fake, client, params->hObject2);
+    const struct fake_object *first = fake_find (fake, client, params->hObject1),
+                             *second = fake_find (fake, client, params->hObject2);
 
     if (first == NULL || second == NULL || first->memory < 0 || second->memory < 0)
         return NV_ERR_OBJECT_NOT_FOUND;
@@ -181,8 +180,7 @@ static uint32_t surface_info (const struct fake *fake, const struct fake_object 
     return 0;
 }
 
-static uint32_t channel_property (struct fake *fake, uint32_t client,
-                                  const NV0080_CTRL_FIFO_SET_CHANNEL_PROPERTIES_PARAMS *params)
+static uint32_t channel_property (struct fake *fake, uint32_t client, const NV0080_CTRL_FIFO_SET_CHANNEL_PROPERTIES_PARAMS *params)
 {
     struct fake_object *channel = fake_find (fake, client, params->hChannel);
 

@@ -40,7 +40,7 @@ static int new_memory (struct fake *fake, uint32_t instance, uint64_t bytes)
 {
     for (int i = 0; i < FAKE_MEMORIES; i++)
         if (fake->memories[i].references == 0) {
-            fake->memories[i] = (struct fake_memory) {bytes, 1, instance};
+            fake->memories[i] = (struct fake_memory) { bytes, 1, instance };
             return i;
         }
     abort ();
@@ -62,8 +62,7 @@ static void drop_object (struct fake *fake, struct fake_object *object)
 void fake_close_file (struct fake *fake, uint64_t file)
 {
     for (unsigned i = 0; i < fake->object_count; i++)
-        if (fake->objects[i].live && fake->objects[i].client == fake->objects[i].handle &&
-            fake->objects[i].file == file)
+        if (fake->objects[i].live && fake->objects[i].client == fake->objects[i].handle && fake->objects[i].file == file)
             drop_object (fake, &fake->objects[i]);
     for (unsigned i = 0; i < fake->export_count; i++)
         if (fake->exports[i].file == file && fake->exports[i].memory >= 0) {
@@ -75,8 +74,8 @@ void fake_close_file (struct fake *fake, uint64_t file)
 }
 
 /* handle: what the caller wants, 0 for any; what it got. params: of a device, a group; bytes: of a piece of memory. */
-uint32_t fake_make (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent_handle, uint32_t *handle,
-                       uint32_t class, const void *params, uint64_t *bytes)
+uint32_t fake_make (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent_handle, uint32_t *handle, uint32_t class,
+                    const void *params, uint64_t *bytes)
 {
     struct fake_object *parent = fake_find (fake, client, parent_handle), *object;
 
@@ -135,7 +134,7 @@ static uint32_t heap_alloc (struct fake *fake, uint64_t file, NVOS32_PARAMETERS 
         bytes = head->data.AllocSizeRange.size;
     is_video = (head->data.AllocSize.flags & NVOS32_ALLOC_FLAGS_VIRTUAL) == 0 && (attribute & ATTRIBUTE_LOCATION) == 0;
     status = fake_make (fake, file, head->hRoot, head->hObjectParent, &handle, NV01_MEMORY_LOCAL_USER, NULL,
-                    is_video ? &bytes : NULL);
+                        is_video ? &bytes : NULL);
     if (status != 0)
         return status;
     head->data.AllocSize.hMemory = handle;
@@ -194,7 +193,7 @@ static uint32_t alloc_object (struct fake *fake, uint64_t file, NVOS21_PARAMETER
     uint64_t bytes = memory != NULL ? memory->size : 0;
 
     status = fake_make (fake, file, head->hRoot, head->hObjectParent, &handle, head->hClass, params,
-                    head->hClass == NV01_MEMORY_LOCAL_USER ? &bytes : NULL);
+                        head->hClass == NV01_MEMORY_LOCAL_USER ? &bytes : NULL);
     if (status != 0)
         return status;
     head->hObjectNew = handle;

@@ -6,19 +6,21 @@
 /* Its client and device, made when they are needed first. */
 static void guard_begin (struct fake *fake)
 {
-    NVOS64_PARAMETERS head = {.hClass = NV01_ROOT_CLIENT};
+    NVOS64_PARAMETERS head = { .hClass = NV01_ROOT_CLIENT };
 
     if (fake->guard_client != 0)
         return;
     fake_driver (fake, FAKE_GUARD, ALLOC_REQUEST, &head, NULL, NULL);
     fake->guard_client = fake->guard_device = head.hObjectNew;
-    fake_make (fake, FAKE_GUARD, fake->guard_client, fake->guard_client, &(uint32_t) {1}, NV01_DEVICE_0, NULL, NULL);
+    fake_make (fake, FAKE_GUARD, fake->guard_client, fake->guard_client, &(uint32_t) { 1 }, NV01_DEVICE_0, NULL, NULL);
     fake->guard_device = 1;
 }
 
 static uint32_t take (struct fake *fake, uint32_t client, uint32_t handle)
 {
-    NVOS55_PARAMETERS head = {.hClient = fake->guard_client, .hParent = fake->guard_device, .hClientSrc = client, .hObjectSrc = handle};
+    NVOS55_PARAMETERS head = {
+        .hClient = fake->guard_client, .hParent = fake->guard_device, .hClientSrc = client, .hObjectSrc = handle
+    };
 
     fake_driver (fake, FAKE_GUARD, DUP_REQUEST, &head, NULL, NULL);
     return head.status == 0 ? head.hObject : 0;
@@ -26,7 +28,7 @@ static uint32_t take (struct fake *fake, uint32_t client, uint32_t handle)
 
 static void drop (struct fake *fake, uint32_t handle)
 {
-    NVOS00_PARAMETERS head = {.hRoot = fake->guard_client, .hObjectOld = handle};
+    NVOS00_PARAMETERS head = { .hRoot = fake->guard_client, .hObjectOld = handle };
 
     fake_driver (fake, FAKE_GUARD, FREE_REQUEST, &head, NULL, NULL);
 }
@@ -79,7 +81,7 @@ bool fake_is_retained (void *context)
 void fake_give_back (void *context, int gpu, uint64_t file, uint32_t client, uint32_t parent, uint32_t handle)
 {
     struct fake *fake = context;
-    NVOS00_PARAMETERS head = {.hRoot = client, .hObjectParent = parent, .hObjectOld = handle};
+    NVOS00_PARAMETERS head = { .hRoot = client, .hObjectParent = parent, .hObjectOld = handle };
     uint32_t own;
     int memory;
 

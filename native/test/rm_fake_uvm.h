@@ -55,17 +55,14 @@ struct made {
     uint8_t head[9264];
 };
 
-static inline bool has_lengths (void)
-{
-    return fake->rm->abi->branch < 590;
-}
+static inline bool has_lengths (void) { return fake->rm->abi->branch < 590; }
 
 static inline void start (struct made *made, uint32_t number, unsigned file, unsigned first, unsigned count)
 {
     UVM_CREATE_EXTERNAL_RANGE_PARAMS *range = (void *) made->head;
 
     memset (made, 0, sizeof (*made));
-    made->call = (struct rm_call) {.node = RM_NODE_UVM, .file = UVM_FILE + file, .request = number, .head = made->head};
+    made->call = (struct rm_call) { .node = RM_NODE_UVM, .file = UVM_FILE + file, .request = number, .head = made->head };
     made->call.head_size = rm_head_size (fake->rm->abi, RM_NODE_UVM, number);
     range->base = BASE + first * PAGE;
     if (number != UVM_FREE || has_lengths ())
@@ -100,8 +97,8 @@ static inline bool create (unsigned file, unsigned first, unsigned count)
     return is_good;
 }
 
-static inline void prepare_map (struct made *made, unsigned file, uint32_t gpus, unsigned first, unsigned count,
-                         uint32_t client, uint32_t handle)
+static inline void prepare_map (struct made *made, unsigned file, uint32_t gpus, unsigned first, unsigned count, uint32_t client,
+                                uint32_t handle)
 {
     uvm_map_external_allocation_begin *head = (void *) made->head;
     uvm_map_external_allocation_end *tail;

@@ -143,7 +143,8 @@ static void batch (struct task *task, const struct action *action)
         memory->size = BATCH_BYTES;
         memory->attr = ATTRIBUTES;
         request = action_alloc (action, head, action_handle (action, O), BATCH_HANDLE + i, NV01_MEMORY_LOCAL_USER, room);
-        if (world_ioctl (task, action->words[D] % TASK_FILES, request, head, NULL, 0) != 0 || ((NVOS64_PARAMETERS *) head)->status != 0)
+        if (world_ioctl (task, action->words[D] % TASK_FILES, request, head, NULL, 0) != 0 ||
+            ((NVOS64_PARAMETERS *) head)->status != 0)
             return;
         uvm_range (task, slot, UVM_CREATE_EXTERNAL_RANGE, at, BATCH_BYTES);
         uvm_map (task, slot, at, client, BATCH_HANDLE + i);

@@ -26,10 +26,7 @@ uint32_t action_handle (const struct action *action, unsigned word)
     return number >= HANDLE_OF_CLIENT ? world.clients[action->words[C] % CLIENTS].handle : FIRST_HANDLE + number;
 }
 
-uint32_t action_client (const struct action *action, unsigned word)
-{
-    return world.clients[action->words[word] % CLIENTS].handle;
-}
+uint32_t action_client (const struct action *action, unsigned word) { return world.clients[action->words[word] % CLIENTS].handle; }
 
 uint32_t action_alloc (const struct action *action, void *to, uint32_t parent, uint32_t handle, uint32_t class, void *params)
 {
@@ -49,8 +46,8 @@ static uint32_t fill_memory (const struct action *action, void *to, void *params
     memory->owner = OWNER;
     memory->size = action_sizes[action->words[Z] % SIZES];
     memory->attr = !is_video ? SYSTEM_MEMORY : memory->size < 65536 ? SMALL_PAGES : DEFAULT_PAGES;
-    return action_alloc (action, to, action_handle (action, O), action_handle (action, H), is_video ? NV01_MEMORY_LOCAL_USER : NV01_MEMORY_SYSTEM,
-                       params);
+    return action_alloc (action, to, action_handle (action, O), action_handle (action, H),
+                         is_video ? NV01_MEMORY_LOCAL_USER : NV01_MEMORY_SYSTEM, params);
 }
 
 static uint32_t fill_engine (const struct action *action, void *to, void *params)
@@ -63,7 +60,7 @@ static uint32_t fill_engine (const struct action *action, void *to, void *params
     } else
         ((NV_CHANNEL_ALLOC_PARAMS *) params)->engineType = action->words[Z] % 4 == 2 ? 0 : engine;
     return action_alloc (action, to, action_handle (action, O), action_handle (action, H),
-                       action->kind == GROUP ? KEPLER_CHANNEL_GROUP_A : HOPPER_CHANNEL_GPFIFO_A, params);
+                         action->kind == GROUP ? KEPLER_CHANNEL_GROUP_A : HOPPER_CHANNEL_GPFIFO_A, params);
 }
 
 static uint32_t fill_control (const struct action *action, void *to, uint32_t object, uint32_t number, void *params, uint32_t size)
@@ -105,7 +102,8 @@ static uint32_t fill_export (const struct action *action, void *to, void *params
     export->maxObjects = EXPORTS_MAX;
     export->objects[0] = action_handle (action, O);
     export->numObjects = 1;
-    return fill_control (action, to, action_client (action, C), NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD, params, sizeof (*export));
+    return fill_control (action, to, action_client (action, C), NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD, params,
+                         sizeof (*export));
 }
 
 static uint32_t fill_import (const struct action *action, void *to, void *params)
@@ -137,7 +135,8 @@ static uint32_t fill_os_memory (const struct action *action, void *to)
 static uint32_t fill_object (const struct action *action, void *to)
 {
     static const uint32_t classes[] = { NV01_DEVICE_0, NV20_SUBDEVICE_0, KEPLER_CHANNEL_GROUP_A, NV01_MEMORY_LOCAL_USER };
-    uint32_t words[5] = { action_client (action, C), action_handle (action, O), action_handle (action, H), classes[action->words[Z] % 4], 0 };
+    uint32_t words[5] = { action_client (action, C), action_handle (action, O), action_handle (action, H),
+                          classes[action->words[Z] % 4], 0 };
 
     memcpy (to, words, sizeof (words));
     return NV_REQUEST (NV_ESC_RM_ALLOC_OBJECT, sizeof (words));
@@ -176,7 +175,8 @@ uint32_t action_fill (const struct task *task, const struct action *action, void
         *(uint64_t *) params = 30000;
         return fill_control (action, to, action_handle (action, O), NVA06C_CTRL_CMD_SET_TIMESLICE, params, 8);
     case FREE:
-        *(NVOS00_PARAMETERS *) to = (NVOS00_PARAMETERS) { .hRoot = action_client (action, C), .hObjectOld = action_handle (action, O) };
+        *(NVOS00_PARAMETERS *) to = (NVOS00_PARAMETERS) { .hRoot = action_client (action, C),
+                                                          .hObjectOld = action_handle (action, O) };
         return NV_REQUEST (NV_ESC_RM_FREE, sizeof (NVOS00_PARAMETERS));
     case DUPLICATE:
         *(NVOS55_PARAMETERS *) to = (NVOS55_PARAMETERS) { .hClient = action_client (action, C),
@@ -186,10 +186,11 @@ uint32_t action_fill (const struct task *task, const struct action *action, void
                                                           .hObjectSrc = FIRST_HANDLE + words[6] };
         return NV_REQUEST (NV_ESC_RM_DUP_OBJECT, sizeof (NVOS55_PARAMETERS));
     case SHARE:
-        *(NVOS57_PARAMETERS *) to = (NVOS57_PARAMETERS) { .hClient = action_client (action, C),
-                                                          .hObject = action_handle (action, O),
-                                                          .sharePolicy = { .target = action_client (action, 5), .accessMask = 1,
-                                                                           .type = words[H] % 4 } };
+        *(NVOS57_PARAMETERS *) to = (NVOS57_PARAMETERS) {
+            .hClient = action_client (action, C),
+            .hObject = action_handle (action, O),
+            .sharePolicy = { .target = action_client (action, 5), .accessMask = 1, .type = words[H] % 4 }
+        };
         return NV_REQUEST (NV_ESC_RM_SHARE, sizeof (NVOS57_PARAMETERS));
     case EXPORT:
         return fill_export (action, to, params);

@@ -297,8 +297,7 @@ static void check_channel (struct report *to, const struct object *object, unsig
     if (slice != 0 && channel->group->slice > slice)
         report (to, object->group != NULL ? FOUND_UNWEIGHED : FOUND_SLICE, number, channel->group->slice, slice);
     /* Several tenants may stop what several tenants have made. */
-    if (schedule_is_off (tenant, 0) != (channel->stops != 0) &&
-        !(channel->stops != 0 && kernel_is_passed (object->client->file)))
+    if (schedule_is_off (tenant, 0) != (channel->stops != 0) && !(channel->stops != 0 && kernel_is_passed (object->client->file)))
         report (to, channel->stops != 0 ? FOUND_STOPPED : FOUND_RUNNING, number, channel->stops, channel->stops == 0);
 }
 

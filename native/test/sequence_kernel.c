@@ -115,8 +115,9 @@ int __wrap_close (int descriptor)
 
 void kernel_begin (struct manager *manager, uint64_t seed)
 {
-    kernel = (struct kernel) { .manager = manager, .now = UINT64_C (1000000000000), .random = seed, .next_pid = FIRST_PID,
-                               .next_thread = FIRST_THREAD };
+    kernel = (struct kernel) {
+        .manager = manager, .now = UINT64_C (1000000000000), .random = seed, .next_pid = FIRST_PID, .next_thread = FIRST_THREAD
+    };
     next_descriptor = 0;
 }
 
@@ -326,8 +327,9 @@ static bool is_privileged (void *context)
 
 int kernel_call (struct task *task, struct description *description, uint32_t request, void *argument)
 {
-    struct manager_caller caller = { .read = copy_in, .write = copy_out, .file = file_of, .process = process_of, .show = show,
-                                     .privileged = is_privileged };
+    struct manager_caller caller = {
+        .read = copy_in, .write = copy_out, .file = file_of, .process = process_of, .show = show, .privileged = is_privileged
+    };
     struct task *task_before = kernel.task;
     pid_t caller_before = kernel.caller;
     int result;

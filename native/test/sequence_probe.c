@@ -36,8 +36,9 @@ struct dup_probe {
 
 static uint32_t make (int control, uint32_t client, uint32_t parent, uint32_t handle, uint32_t class, void *params)
 {
-    NVOS64_PARAMETERS head = { .hRoot = client, .hObjectParent = parent, .hObjectNew = handle, .hClass = class,
-                               .pAllocParms = (NvP64) (uintptr_t) params };
+    NVOS64_PARAMETERS head = {
+        .hRoot = client, .hObjectParent = parent, .hObjectNew = handle, .hClass = class, .pAllocParms = (NvP64) (uintptr_t) params
+    };
 
     ioctl (control, NV_REQUEST (NV_ESC_RM_ALLOC, sizeof (head)), &head);
     return head.status == 0 ? head.hObjectNew : 0;
@@ -47,8 +48,10 @@ struct dup_probe *probe_open (struct privsep *privsep)
 {
     struct dup_probe *probe = calloc (1, sizeof (*probe));
     NV2080_CTRL_GPU_GET_GID_INFO_PARAMS gid = { .flags = NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT_BINARY };
-    NVOS54_PARAMETERS control = { .hObject = SUBDEVICE, .cmd = NV2080_CTRL_CMD_GPU_GET_GID_INFO,
-                                  .params = (NvP64) (uintptr_t) &gid, .paramsSize = sizeof (gid) };
+    NVOS54_PARAMETERS control = { .hObject = SUBDEVICE,
+                                  .cmd = NV2080_CTRL_CMD_GPU_GET_GID_INFO,
+                                  .params = (NvP64) (uintptr_t) &gid,
+                                  .paramsSize = sizeof (gid) };
     pid_t before = kernel.caller;
 
     for (unsigned i = 0; i < 2; i++) {
@@ -83,8 +86,11 @@ int probe_gpu (const struct dup_probe *probe, const uint8_t uuid[16]) { return m
 
 static uint32_t share (int file, uint32_t client, uint32_t handle, uint32_t target, uint8_t action)
 {
-    NVOS57_PARAMETERS head = { .hClient = client, .hObject = handle,
-                               .sharePolicy = { .target = target, .accessMask = SHARE_DUP_OBJECT, .type = SHARE_TYPE_CLIENT, .action = action } };
+    NVOS57_PARAMETERS head = {
+        .hClient = client,
+        .hObject = handle,
+        .sharePolicy = { .target = target, .accessMask = SHARE_DUP_OBJECT, .type = SHARE_TYPE_CLIENT, .action = action }
+    };
 
     return ioctl (file, NV_REQUEST (NV_ESC_RM_SHARE, sizeof (head)), &head) == 0 ? head.status : UINT32_MAX;
 }
@@ -98,8 +104,7 @@ static bool duplicate (const struct dup_probe *probe, enum probe_client to, cons
                                .hClientSrc = client,
                                .hObjectSrc = handle };
 
-    return ioctl (probe->connections[to].control, NV_REQUEST (NV_ESC_RM_DUP_OBJECT, sizeof (head)), &head) == 0 &&
-           head.status == 0;
+    return ioctl (probe->connections[to].control, NV_REQUEST (NV_ESC_RM_DUP_OBJECT, sizeof (head)), &head) == 0 && head.status == 0;
 }
 
 enum probe_result probe_duplicate (struct dup_probe *probe, int file, uint32_t client, uint32_t handle, enum probe_client to,
@@ -140,8 +145,10 @@ bool probe_query (struct dup_probe *probe, int gpu, enum probe_client which, uin
 {
     static NV2080_CTRL_GPU_GET_PID_INFO_PARAMS answer;
     const NV2080_CTRL_GPU_PID_INFO_VIDEO_MEMORY_USAGE_DATA *found = &answer.pidInfoList[0].data.vidMemUsage;
-    NVOS54_PARAMETERS head = { .hClient = probe->connections[0].client, .hObject = SUBDEVICE,
-                               .cmd = NV2080_CTRL_CMD_GPU_GET_PID_INFO, .params = (NvP64) (uintptr_t) &answer,
+    NVOS54_PARAMETERS head = { .hClient = probe->connections[0].client,
+                               .hObject = SUBDEVICE,
+                               .cmd = NV2080_CTRL_CMD_GPU_GET_PID_INFO,
+                               .params = (NvP64) (uintptr_t) &answer,
                                .paramsSize = sizeof (answer) };
 
     (void) gpu;
@@ -155,10 +162,15 @@ bool probe_query (struct dup_probe *probe, int gpu, enum probe_client which, uin
     return true;
 }
 
-static uint32_t control (const struct dup_probe *probe, enum probe_client which, uint32_t object, uint32_t command, void *params, uint32_t size)
+static uint32_t control (const struct dup_probe *probe, enum probe_client which, uint32_t object, uint32_t command, void *params,
+                         uint32_t size)
 {
     uint32_t client = probe->connections[which].client;
-    NVOS54_PARAMETERS head = { .hClient = client, .hObject = object != 0 ? object : client, .cmd = command, .params = (NvP64) (uintptr_t) params, .paramsSize = size,
+    NVOS54_PARAMETERS head = { .hClient = client,
+                               .hObject = object != 0 ? object : client,
+                               .cmd = command,
+                               .params = (NvP64) (uintptr_t) params,
+                               .paramsSize = size,
                                .status = 1 };
 
     ioctl (probe->connections[which].control, NV_REQUEST (NV_ESC_RM_CONTROL, sizeof (head)), &head);
@@ -181,7 +193,8 @@ bool probe_is_same (const struct dup_probe *probe, const struct probe_piece *pie
 {
     NV0000_CTRL_CLIENT_OBJECTS_ARE_DUPLICATES_PARAMS params = { .hObject1 = piece->handle, .hObject2 = other->handle };
 
-    return control (probe, QUARANTINE_CLIENT, 0, NV0000_CTRL_CMD_CLIENT_OBJECTS_ARE_DUPLICATES, &params, sizeof (params)) == 0 && params.bDuplicates != 0;
+    return control (probe, QUARANTINE_CLIENT, 0, NV0000_CTRL_CMD_CLIENT_OBJECTS_ARE_DUPLICATES, &params, sizeof (params)) == 0 &&
+           params.bDuplicates != 0;
 }
 
 bool probe_take (struct dup_probe *probe, int file, uint32_t client, uint32_t handle, int gpu, struct probe_piece *piece)
@@ -193,7 +206,8 @@ bool probe_take (struct dup_probe *probe, int file, uint32_t client, uint32_t ha
 
 uint64_t probe_bytes (const struct dup_probe *probe, const struct probe_piece *piece, enum probe_client which)
 {
-    NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS class = { .hObject = piece->handle, .index = NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_CLASSID };
+    NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS class = { .hObject = piece->handle,
+                                                        .index = NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_CLASSID };
     NV0041_CTRL_SURFACE_INFO size = { .index = NV0041_CTRL_SURFACE_INFO_INDEX_PHYS_SIZE };
     NV0041_CTRL_GET_SURFACE_INFO_PARAMS info = { .surfaceInfoListSize = 1, .surfaceInfoList = (NvP64) (uintptr_t) &size };
 

@@ -88,8 +88,8 @@ static const char *parse_action (const char *text, struct action *action)
     size_t length = strcspn (text, " \n");
 
     *action = (struct action) { 0 };
-    while (action->kind < ACTIONS && (strlen (action_rows[action->kind].name) != length ||
-                                      strncmp (action_rows[action->kind].name, text, length) != 0))
+    while (action->kind < ACTIONS &&
+           (strlen (action_rows[action->kind].name) != length || strncmp (action_rows[action->kind].name, text, length) != 0))
         action->kind++;
     if (action->kind == ACTIONS)
         return NULL;

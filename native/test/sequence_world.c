@@ -41,8 +41,8 @@ static struct {
     void *argument;
 } closers[TENANTS];
 
-static const uint8_t announced[] = { NV_ESC_RM_ALLOC_MEMORY, NV_ESC_RM_ALLOC_OBJECT, NV_ESC_RM_FREE, NV_ESC_RM_CONTROL, NV_ESC_RM_ALLOC,
-                                     NV_ESC_RM_DUP_OBJECT, NV_ESC_RM_SHARE, NV_ESC_RM_VID_HEAP_CONTROL,
+static const uint8_t announced[] = { NV_ESC_RM_ALLOC_MEMORY,    NV_ESC_RM_ALLOC_OBJECT, NV_ESC_RM_FREE,  NV_ESC_RM_CONTROL,
+                                     NV_ESC_RM_ALLOC,           NV_ESC_RM_DUP_OBJECT,   NV_ESC_RM_SHARE, NV_ESC_RM_VID_HEAP_CONTROL,
                                      NV_ESC_RM_ACCESS_REGISTRY, NV_ESC_IOCTL_XFER_CMD };
 
 struct tenant *world_tenant (unsigned number) { return &tenants[number]; }
@@ -230,10 +230,7 @@ void world_after_step (void)
     run_closers ();
 }
 
-static bool is_announced (uint32_t request)
-{
-    return memchr (announced, (int) (request & 0xff), sizeof (announced)) != NULL;
-}
+static bool is_announced (uint32_t request) { return memchr (announced, (int) (request & 0xff), sizeof (announced)) != NULL; }
 
 static void announce (struct task *task, pid_t thread, int number, const uint64_t arguments[6])
 {
@@ -289,8 +286,9 @@ int world_ioctl (struct task *task, unsigned slot, uint32_t request, void *argum
     }
     if (!is_raced)
         return kernel_call (task, file, request, argument);
-    *call = (struct pending) { .task = task, .thread = thread, .file = description_hold (file), .request = request, .delay = delay,
-                               .action = *other };
+    *call = (struct pending) {
+        .task = task, .thread = thread, .file = description_hold (file), .request = request, .delay = delay, .action = *other
+    };
     /* The request itself is in registers. */
     if (action_fill (task, other, call->head, call->params) != request) {
         kernel.thread_calls[thread - FIRST_THREAD][1] = 0;

@@ -185,9 +185,8 @@ long __wrap_syscall (long number, ...)
     case SYS_pidfd_send_signal:
         return send_signal ((int) first, (int) second);
     case SYS_tgkill:
-        return task_find ((pid_t) first) != NULL && task_find ((pid_t) second) == task_find ((pid_t) first)
-                   ? 0
-                   : (errno = ESRCH, -1);
+        return task_find ((pid_t) first) != NULL && task_find ((pid_t) second) == task_find ((pid_t) first) ? 0
+                                                                                                            : (errno = ESRCH, -1);
     default:
         return errno = ENOSYS, -1;
     }

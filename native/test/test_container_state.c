@@ -6,9 +6,9 @@
 #include <string.h>
 
 /* As runc 1.1 writes it: runtime-spec, config-linux.md, "The container process state". */
-#define STATE \
-    "\"state\": {\"ociVersion\": \"1.0.2\", \"id\": \"c-1_x.y+z\", \"status\": \"running\", \"pid\": 4422,\n" \
-    "\t\"bundle\": \"/b\", \"annotations\": {\"id\": \"other\", \"pid\": 3, \"status\": \"stopped\", \"a\\\"}\": \"\\\\\", " \
+#define STATE                                                                                                                      \
+    "\"state\": {\"ociVersion\": \"1.0.2\", \"id\": \"c-1_x.y+z\", \"status\": \"running\", \"pid\": 4422,\n"                      \
+    "\t\"bundle\": \"/b\", \"annotations\": {\"id\": \"other\", \"pid\": 3, \"status\": \"stopped\", \"a\\\"}\": \"\\\\\", "       \
     "\"b\": [{\"pid\": 5, \"state\": {\"pid\": 6, \"id\": \"other\"}}, [], {}, -1.5e+3, true, null]}}"
 #define MESSAGE "{\"ociVersion\": \"0.2.0\", \"fds\": [\"seccompFd\"], \"pid\": 4433, \"metadata\": \"m\", " STATE "}"
 
@@ -72,25 +72,23 @@ static void members (void)
 {
     tap_ok (is_of (MESSAGE, 4433, 4422, "c-1_x.y+z") && state.is_running, "a whole message: both pids, the id and the status");
     tap_ok (is_of ("{\"state\":{\"status\":\"creating\"}}", 0, 0, "") && !state.is_running,
-             "another status, and nothing else said");
-    tap_ok (is_of ("{\"state\":{\"pid\":1,\"id\":\"a\"},\"pid\":2}\r\n garbage", 2, 1, "a"),
-             "in any order, until the object ends");
+            "another status, and nothing else said");
+    tap_ok (is_of ("{\"state\":{\"pid\":1,\"id\":\"a\"},\"pid\":2}\r\n garbage", 2, 1, "a"), "in any order, until the object ends");
     tap_ok (is_of ("{\"id\":\"a\",\"status\":\"running\",\"state\":{}}", 0, 0, "") && !state.is_running,
-             "id and status of state only");
+            "id and status of state only");
     tap_ok (is_of ("{\"a\":{\"pid\":1,\"id\":\"a\"}}", 0, 0, ""), "not those of another object");
     tap_ok (is_of ("{\"\":{\"pid\":1}}", 0, 0, ""), "not those of an object without a name");
     tap_ok (is_of ("{\"\\u0061\":{\"pid\":1}}", 0, 0, ""), "not those of an object whose name has an escape");
     tap_ok (is_of ("{\"a name of many letters\":{\"pid\":1}}", 0, 0, ""), "not those of an object with a long name");
     tap_ok (is_of ("{\"state\":[\"pid\",7,{\"pid\":1,\"id\":\"a\"}],\"fds\":[{\"pid\":1}]}", 0, 0, "") &&
-                 is_of ("{\"state\":{\"pid\":1},\"state\":[7]}", 0, 1, ""),
-             "not those in arrays");
+                is_of ("{\"state\":{\"pid\":1},\"state\":[7]}", 0, 1, ""),
+            "not those in arrays");
     tap_ok (is_of ("{\"state\":{\"state\":{\"pid\":1,\"id\":\"a\"},\"x\":{\"pid\":1}}}", 0, 0, ""), "not those that lie deeper");
     tap_ok (is_of ("{\"state\":{\"annotations\":{\"x\":{}},\"pid\":1,\"id\":\"a\"}}", 0, 1, "a"), "those behind annotations");
     tap_ok (is_of ("{\"p\\u0069d\":1,\"state\":{\"i\\u0064\":\"a\"}}", 0, 0, ""), "not those whose name has an escape");
     tap_ok (is_of ("{\"pid\":1,\"pid\":2,\"state\":{\"id\":\"a\",\"id\":\"b\",\"pid\":3,\"pid\":4}}", 2, 4, "b"),
-             "the last of the same");
-    tap_ok (is_complete ("{\"state\":{\"status\":\"running\",\"status\":\"stopped\"}}") && !state.is_running,
-             "also of the status");
+            "the last of the same");
+    tap_ok (is_complete ("{\"state\":{\"status\":\"running\",\"status\":\"stopped\"}}") && !state.is_running, "also of the status");
 }
 
 static void values (void)
@@ -98,12 +96,14 @@ static void values (void)
     tap_ok (is_of ("{\"pid\":2147483647}", 2147483647, 0, ""), "the greatest pid");
     tap_ok (is_of ("{\"pid\":2147483648}", 0, 0, "") && is_of ("{\"pid\":18446744073709551617}", 0, 0, ""), "no greater one");
     tap_ok (is_of ("{\"pid\":-1}", 0, 0, "") && is_of ("{\"pid\":1.0}", 0, 0, "") && is_of ("{\"pid\":1e1}", 0, 0, ""),
-             "no other number");
+            "no other number");
     tap_ok (is_of ("{\"pid\":\"1\",\"state\":{\"pid\":\"1\",\"id\":1}}", 0, 0, ""), "a pid is no string, an id no number");
     tap_ok (is_of ("{\"state\":{\"id\":\"../a\"}}", 0, 0, "") && is_of ("{\"state\":{\"id\":\"a/b\"}}", 0, 0, ""),
-             "an id is no path");
-    tap_ok (is_of ("{\"state\":{\"id\":\".a\"}}", 0, 0, "") && is_of ("{\"state\":{\"id\":\"\"}}", 0, 0, ""), "nor hidden or empty");
-    tap_ok (is_of ("{\"state\":{\"id\":\"a\\\"b\"}}", 0, 0, "") && is_of ("{\"state\":{\"id\":\"\\u0061\"}}", 0, 0, ""), "nor escaped");
+            "an id is no path");
+    tap_ok (is_of ("{\"state\":{\"id\":\".a\"}}", 0, 0, "") && is_of ("{\"state\":{\"id\":\"\"}}", 0, 0, ""),
+            "nor hidden or empty");
+    tap_ok (is_of ("{\"state\":{\"id\":\"a\\\"b\"}}", 0, 0, "") && is_of ("{\"state\":{\"id\":\"\\u0061\"}}", 0, 0, ""),
+            "nor escaped");
     tap_ok (is_id (CONTAINER_STATE_ID - 2) && !is_id (CONTAINER_STATE_ID), "nor longer than there is room");
     tap_ok (is_of ("{\"pid\":1,\"a\":\"\\\\\",\"b\":\"\\\"\",\"c\":\"\\\\\\\"\"}", 1, 0, ""), "backslashes before a string's end");
 }
@@ -111,9 +111,28 @@ static void values (void)
 int main (void)
 {
     static const char *const bad[] = {
-        "[]",       "1",         "\"a\"",      "}",         "null",       "{,}",       "{1:2}",       "{\"a\"}",   "{\"a\" 1}",
-        "{\"a\":}", "{\"a\":,}", "{\"a\":1,}", "{\"a\":]}", "{\"a\":[}}", "{\"a\":[,]}", "{\"a\":[1,]}", "{\"a\":1]}", "{\"a\":[1 2]}",
-        "{\"a\":1 \"b\":2}", "{\"a\":{]}", "{\"a\"::1}", "{'a':1}",
+        "[]",
+        "1",
+        "\"a\"",
+        "}",
+        "null",
+        "{,}",
+        "{1:2}",
+        "{\"a\"}",
+        "{\"a\" 1}",
+        "{\"a\":}",
+        "{\"a\":,}",
+        "{\"a\":1,}",
+        "{\"a\":]}",
+        "{\"a\":[}}",
+        "{\"a\":[,]}",
+        "{\"a\":[1,]}",
+        "{\"a\":1]}",
+        "{\"a\":[1 2]}",
+        "{\"a\":1 \"b\":2}",
+        "{\"a\":{]}",
+        "{\"a\"::1}",
+        "{'a':1}",
     };
 
     members ();

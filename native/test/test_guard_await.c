@@ -79,7 +79,8 @@ int main (void)
     tap_ok (!guard_host.reserve (tenant, 0, MIB) && tenant->wants_refresh, "one has: what is too much may not be, a moment later");
     begun = guard_now ();
     host_refresh (tenant);
-    tap_ok (process->serial == 0 && asked > 3 && guard_now () - begun < 400 * MILLISECOND, "what it had is asked for until it is back");
+    tap_ok (process->serial == 0 && asked > 3 && guard_now () - begun < 400 * MILLISECOND,
+            "what it had is asked for until it is back");
     tap_ok (tenant->ended_at == 0 && !refund_is_expected (tenant), "and then nothing is waited for any more");
     tap_ok (tenant->current == caller, "the current call is its caller's, as before");
 
@@ -91,7 +92,8 @@ int main (void)
     begun = guard_now ();
     host_refresh (tenant);
     begun = guard_now () - begun;
-    tap_ok (process->serial != 0 && begun >= 500 * MILLISECOND && begun < 10 * SECOND, "what does not come back is waited for half a second");
+    tap_ok (process->serial != 0 && begun >= 500 * MILLISECOND && begun < 10 * SECOND,
+            "what does not come back is waited for half a second");
     pthread_mutex_unlock (&tenant->lock);
     pthread_join (other, NULL);
     pthread_mutex_lock (&tenant->lock);

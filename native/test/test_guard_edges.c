@@ -55,8 +55,9 @@ static void with (uint32_t count)
     tenant->edges.channels = calloc (count, sizeof (struct edge_channel));
     tenant->edges.count = count;
     for (uint32_t i = 0; i < count; i++)
-        tenant->edges.channels[i] =
-            (struct edge_channel) { .client = CLIENT + i / 50, .subdevice = 7, .channel = i, .gpu = 0, .file = 0 };
+        tenant->edges.channels[i] = (struct edge_channel) {
+            .client = CLIENT + i / 50, .subdevice = 7, .channel = i, .gpu = 0, .file = 0
+        };
 }
 
 static unsigned stopped (void)

@@ -114,14 +114,15 @@ int main (int argc, char **argv)
     privsep_begin (&guard.privsep, privsep_bed (NULL, 0));
     pthread_mutex_lock (&tenant->lock);
 
-    tap_ok (receive (listener, &notification) && (tenant->current = process_of_thread (tenant, child)) != NULL && notify_is_waiting (tenant) &&
-                memory_read_head (tenant, child, (uintptr_t) PLACE, 16) && tenant->head[0] == 0x22,
+    tap_ok (receive (listener, &notification) && (tenant->current = process_of_thread (tenant, child)) != NULL &&
+                notify_is_waiting (tenant) && memory_read_head (tenant, child, (uintptr_t) PLACE, 16) && tenant->head[0] == 0x22,
             "a call is read");
     tap_ok (write (go[1], "x", 1) == 1 && read (ready[0], bytes, 1) == 1, "its process executes another program by another thread");
     memset (bytes, 0x33, sizeof (bytes));
     tap_ok (!memory_write (tenant, child, (uintptr_t) PLACE, bytes, sizeof (bytes)), "an answer is not written into that");
     tap_ok (!memory_write (tenant, child, (uintptr_t) PLACE + 64, bytes, sizeof (bytes)), "nor the rest of it");
-    tap_ok (!memory_read (tenant, child, (uintptr_t) PLACE + 2048, bytes, sizeof (bytes)), "and what the call pointed at is not read from it");
+    tap_ok (!memory_read (tenant, child, (uintptr_t) PLACE + 2048, bytes, sizeof (bytes)),
+            "and what the call pointed at is not read from it");
     tap_ok (!notify_is_waiting (tenant), "for the call is over");
 
     tenant->current = NULL;

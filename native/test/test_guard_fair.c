@@ -36,7 +36,9 @@ static void again (void)
 /* What the prober writes: the neighbour called the driver at this time. */
 static void told (uint64_t called)
 {
-    struct guard_contention page = { .magic = GUARD_CONTENTION_MAGIC, .written_ns = clock_now, .last = { { 2, called }, { 1, clock_now } } };
+    struct guard_contention page = { .magic = GUARD_CONTENTION_MAGIC,
+                                     .written_ns = clock_now,
+                                     .last = { { 2, called }, { 1, clock_now } } };
 
     if (pwrite (guard.contention, &page, sizeof (page), 0) != sizeof (page))
         tap_ok (false, "the page is written");

@@ -115,7 +115,8 @@ static void refused (void)
     guard_tenant_freeze (guard, 1, 0, 1);
     usleep (250000);
     *driver = WORKS;
-    tap_ok (acted_in (800) == 0 && tenant->edges.channels[0].is_stopped, "one that succeeds in time is tried again, and is not late");
+    tap_ok (acted_in (800) == 0 && tenant->edges.channels[0].is_stopped,
+            "one that succeeds in time is tried again, and is not late");
     end ();
 }
 

@@ -94,6 +94,7 @@ int main (void)
                 is_refused ("0x1000-2000 ---s 1000 00:01 7 /x\n") && is_refused ("1000-2000 ---S 1000 00:01 7 /x\n") &&
                 is_refused ("11111111111111111-2 ---s 1000 00:01 7 /x\n") && is_refused ("1000-2000  ---s 1000 00:01 7 /x\n"),
             "numbers and rights are the kernel's own");
-    tap_ok (sum_of ("0-ffffffffffffffff ---s 0 00:01 7 /x\n", 37) == UINT64_MAX && result == MAPS_READ, "no sum begins again at nothing");
+    tap_ok (sum_of ("0-ffffffffffffffff ---s 0 00:01 7 /x\n", 37) == UINT64_MAX && result == MAPS_READ,
+            "no sum begins again at nothing");
     return tap_done ();
 }

@@ -21,7 +21,10 @@ static bool read_params (const uint8_t *params, uint32_t size)
     return memory_read_params (tenant, getpid (), (uintptr_t) params, size);
 }
 
-static bool is_right (const uint8_t *params, uint32_t size) { return read_params (params, size) && memcmp (tenant->params, params, size) == 0; }
+static bool is_right (const uint8_t *params, uint32_t size)
+{
+    return read_params (params, size) && memcmp (tenant->params, params, size) == 0;
+}
 
 int main (void)
 {
@@ -51,12 +54,15 @@ int main (void)
     munmap (other, PAGE);
     tap_ok (!read_params (other - 8, PARAMS), "half of them is gone: that is not the whole");
     tap_ok (is_right (other - 8, 8), "the half that is there is enough where the call says so");
-    tap_ok (memory_write (tenant, getpid (), (uintptr_t) pages, zeros, 16) && memcmp (pages, zeros, 16) == 0, "what is written is there");
+    tap_ok (memory_write (tenant, getpid (), (uintptr_t) pages, zeros, 16) && memcmp (pages, zeros, 16) == 0,
+            "what is written is there");
     tap_ok (!memory_write (tenant, getpid (), (uintptr_t) (other - 8), zeros, 16), "not beyond the end of a mapping");
     /* What the kernel's own copy would refuse; said in memory.c. */
     mprotect (pages, PAGE, PROT_READ);
-    tap_ok (memory_write (tenant, getpid (), (uintptr_t) pages, "x", 1) && pages[0] == 'x', "private memory that is read-only takes an answer");
-    tap_ok (!memory_write (tenant, getpid (), (uintptr_t) shared, "x", 1) && shared[0] == 0, "shared memory that is read-only does not");
+    tap_ok (memory_write (tenant, getpid (), (uintptr_t) pages, "x", 1) && pages[0] == 'x',
+            "private memory that is read-only takes an answer");
+    tap_ok (!memory_write (tenant, getpid (), (uintptr_t) shared, "x", 1) && shared[0] == 0,
+            "shared memory that is read-only does not");
 
     pthread_mutex_unlock (&tenant->lock);
     close (tenant->current->memory);

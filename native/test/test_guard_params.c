@@ -60,7 +60,7 @@ static uint32_t allocate (uint32_t number, uint32_t flags)
  * that left its pointers behind. */
 static void sizes (void)
 {
-    static const uint16_t other[] = {0, 1, 4, 8, 12, 15};
+    static const uint16_t other[] = { 0, 1, 4, 8, 12, 15 };
     bool are_refused = true, are_taken = true;
 
     for (size_t i = 0; i < sizeof (driver_controls) / sizeof (driver_controls[0]); i++) {
@@ -119,7 +119,7 @@ static void scratch (void)
 
 static void classes (void)
 {
-    static const uint16_t capabilities[] = {0xc637, 0xc638, 0xc639, 0xc640};
+    static const uint16_t capabilities[] = { 0xc637, 0xc638, 0xc639, 0xc640 };
     uint64_t calls = model.calls;
 
     found = 0;
@@ -137,7 +137,7 @@ static void classes (void)
 
 static void escapes (void)
 {
-    static const uint8_t callers[][2] = {{0x41, 56}, {0x4f, 32}, {0x5e, 40}};
+    static const uint8_t callers[][2] = { { 0x41, 56 }, { 0x4f, 32 }, { 0x5e, 40 } };
     uint64_t calls = model.calls;
     bool are_left = true;
 

@@ -30,7 +30,9 @@ static int node_file;
 static struct process *fill (void)
 {
     for (unsigned i = 0; i < TENANT_PROCESSES; i++)
-        tenant->processes[i] = (struct process) { .serial = TENANT_PROCESSES + i, .pid = -1, .pidfd = -1, .memory = -1, .has_clients = true };
+        tenant->processes[i] = (struct process) {
+            .serial = TENANT_PROCESSES + i, .pid = -1, .pidfd = -1, .memory = -1, .has_clients = true
+        };
     tenant->processes[7].has_clients = false;
     memset (tenant->threads, 0, sizeof (tenant->threads));
     return &tenant->processes[7];
@@ -122,7 +124,9 @@ static void number_given_again (pid_t child)
     *ended = (struct process) { .serial = TENANT_PROCESSES, .pid = child, .memory = -1, .has_clients = true };
     ended->pidfd = (int) syscall (SYS_pidfd_open, other, 0);
     waitpid (other, NULL, 0);
-    tenant->threads[(uint32_t) child % TENANT_THREADS] = (struct thread_entry) { .thread = child, .serial = ended->serial, .called_at = 1 };
+    tenant->threads[(uint32_t) child % TENANT_THREADS] = (struct thread_entry) { .thread = child,
+                                                                                 .serial = ended->serial,
+                                                                                 .called_at = 1 };
     found = process_of_thread (tenant, child);
     tap_ok (found != NULL && found != ended && found->pid == child, "nor is it the process that had the number before");
     if (found != NULL)
@@ -149,13 +153,15 @@ static void client_files (pid_t child)
     second = process_file (tenant, process, NODE, &kind);
     tap_ok (second >= 0 && second != first && process->client_count == 1, "that of a client which is to be made is not kept");
     close (second);
-    tap_ok (client_file (tenant, process, 1000000, 0xc1d00002, &kind) == -EBADF && process->client_count == 1, "nor one that is none");
+    tap_ok (client_file (tenant, process, 1000000, 0xc1d00002, &kind) == -EBADF && process->client_count == 1,
+            "nor one that is none");
     for (uint32_t i = 0; i < PROCESS_CLIENTS - 1; i++) {
         tenant->status.notifications++;
         (void) client_file (tenant, process, NODE, 0xbad00000 + i, &kind);
     }
     tenant->status.notifications++;
-    tap_ok (client_file (tenant, process, NODE, 0xc1d00001, &kind) == first && process->client_count == PROCESS_CLIENTS, "there is room for 32");
+    tap_ok (client_file (tenant, process, NODE, 0xc1d00001, &kind) == first && process->client_count == PROCESS_CLIENTS,
+            "there is room for 32");
     (void) client_file (tenant, process, NODE, 0xbad00000 + PROCESS_CLIENTS, &kind);
     tap_ok (client_file (tenant, process, NODE, 0xc1d00001, &kind) == first && process->client_count == PROCESS_CLIENTS,
             "the one that was not used for longest makes room");
@@ -211,7 +217,8 @@ int main (void)
     *other = (struct process) { .serial = TENANT_PROCESSES, .pid = getpid (), .pidfd = -1, .memory = -1 };
     *entry = (struct thread_entry) { .thread = child, .serial = other->serial, .called_at = 1 };
     free_one = process_of_thread (tenant, child);
-    tap_ok (free_one != NULL && free_one != other && free_one->pid == child, "a thread's number can mean another one after a while");
+    tap_ok (free_one != NULL && free_one != other && free_one->pid == child,
+            "a thread's number can mean another one after a while");
     tap_ok (entry->called_at != 1, "and that it called is known");
     if (free_one != NULL)
         close (free_one->pidfd);

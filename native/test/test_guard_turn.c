@@ -43,7 +43,8 @@ static void listeners (void)
     tap_ok (!tenant_has_filter (tenant), "a tenant without listeners");
     tenant->receiver.listener = listener;
     receiver_drop (tenant, other);
-    tap_ok (tenant->receiver.changes == 0 && tenant_has_filter (tenant) && tenant->raced[0] == 4096, "the receiving thread's listener is one");
+    tap_ok (tenant->receiver.changes == 0 && tenant_has_filter (tenant) && tenant->raced[0] == 4096,
+            "the receiving thread's listener is one");
     receiver_drop (tenant, listener);
     tap_ok (tenant->receiver.changes == 1, "which the other thread learns when it has let go of it");
     tap_ok (!tenant_has_filter (tenant) && tenant->raced[0] == 0, "until it has no process any more");

@@ -52,8 +52,8 @@ static void publish (uint32_t pid, uint64_t own, uint64_t at)
     usage.gpus[1] = (struct usage_gpu) { .uuid = { 7 }, .asked_ns = at, .first = 100, .count = 200 };
     put (&usage, sizeof (usage), copy);
     for (uint32_t row = 0; row < 300; row++)
-        put (&(struct usage_row) { .pid = row == 290 ? pid : 100000 + row, .own = row == 290 ? own : 77 * MIB }, sizeof (struct usage_row),
-             copy + offsetof (struct usage, rows) + row * sizeof (struct usage_row));
+        put (&(struct usage_row) { .pid = row == 290 ? pid : 100000 + row, .own = row == 290 ? own : 77 * MIB },
+             sizeof (struct usage_row), copy + offsetof (struct usage, rows) + row * sizeof (struct usage_row));
     put (head, sizeof (head), offsetof (struct usage_page, magic));
 }
 
@@ -71,7 +71,9 @@ static void again (void)
 {
     clock_now += 10 * SECOND;
     atomic_store (&tenant->called_at, clock_now);
-    *process = (struct process) { .serial = TENANT_PROCESSES, .pid = getpid (), .pidfd = -1, .has_clients = true, .entered_at = clock_now };
+    *process = (struct process) {
+        .serial = TENANT_PROCESSES, .pid = getpid (), .pidfd = -1, .has_clients = true, .entered_at = clock_now
+    };
     tenant->excess[0] = tenant->raced[0] = held = 0;
     tenant->over[0] = false;
     reconcile_at (tenant, process, clock_now + SECOND);

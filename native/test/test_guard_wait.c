@@ -97,7 +97,8 @@ int main (void)
     tap_ok (tenant->edges.frozen[0], "whatever the scheduler sets");
     pthread_mutex_unlock (&tenant->lock);
     guard_events (&guard, &event, 1);
-    tap_ok (event.reason == RM_UNRESPONSIVE && event.pid == (uint32_t) child && event.repeated == 0, "which is told once, with the process");
+    tap_ok (event.reason == RM_UNRESPONSIVE && event.pid == (uint32_t) child && event.repeated == 0,
+            "which is told once, with the process");
 
     close (pair[0]);
     pthread_join (reader, NULL);

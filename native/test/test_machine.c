@@ -6,8 +6,8 @@
 #include <string.h>
 
 #define HEAD "nvc-sim-machine=1\nname=t\ndriver=1.2\nnvml=12.1.2\ncuda=13000\nnodes=0\n"
-#define GPU                                                                                                            \
-    "uuid=GPU-1\nmodel=Test\nnode=/dev/nvidia0\nminor=3\nbrand=14\ndomain=0\nbus=6\ndevice=0\npci_id=1\n"              \
+#define GPU                                                                                                                        \
+    "uuid=GPU-1\nmodel=Test\nnode=/dev/nvidia0\nminor=3\nbrand=14\ndomain=0\nbus=6\ndevice=0\npci_id=1\n"                          \
     "pci_subsystem=2\narch_major=9\narch_minor=0\nmig_capable=1\nmig_enabled=1\nmemory=1024\nmemory_reserved=24\n"
 #define MIG "uuid=MIG-1\nprofile=1g\ngi_access=/a\nci_access=/b\ngi=7\nci=0\ngi_slices=1\nci_slices=1\nmemory=512\n"
 
@@ -34,8 +34,8 @@ static void refused (const char *text, const char *words, const char *claim)
 {
     char problem[128] = "";
 
-    tap_ok (!machine_parse (text, strlen (text), &machine, problem, sizeof (problem)) &&
-                strstr (problem, words) != NULL && machine.gpu_count == 0,
+    tap_ok (!machine_parse (text, strlen (text), &machine, problem, sizeof (problem)) && strstr (problem, words) != NULL &&
+                machine.gpu_count == 0,
             claim);
     if (strstr (problem, words) == NULL)
         printf ("# said: %s\n", problem);
@@ -53,9 +53,8 @@ static void takes (void)
                 machine.fault_count == 4 && machine.faults[0].value == 18 && machine.faults[3].kind == FAULT_SLOW,
             "the four kinds of fault");
     tap_ok (good (HEAD "end=0\n") && machine.pageable == PAGEABLE_OFF && good (HEAD "pageable=off\nend=0\n") &&
-                machine.pageable == PAGEABLE_OFF && good (HEAD "pageable=hmm\nend=0\n") &&
-                machine.pageable == PAGEABLE_HMM && good (HEAD "pageable=ats\nend=0\n") &&
-                machine.pageable == PAGEABLE_ATS,
+                machine.pageable == PAGEABLE_OFF && good (HEAD "pageable=hmm\nend=0\n") && machine.pageable == PAGEABLE_HMM &&
+                good (HEAD "pageable=ats\nend=0\n") && machine.pageable == PAGEABLE_ATS,
             "ordinary memory in video memory: not, by HMM, by ATS");
 }
 

@@ -37,8 +37,7 @@ static uint32_t map (uint64_t base, uint64_t length, uint64_t offset, uint32_t m
         uint64_t count;
         int32_t descriptor;
         uint32_t client, memory, status;
-    } call = { .base = base, .length = length, .offset = offset, .count = 1, .descriptor = -1, .client = client,
-               .memory = memory };
+    } call = { .base = base, .length = length, .offset = offset, .count = 1, .descriptor = -1, .client = client, .memory = memory };
 
     _Static_assert (sizeof (call) == 9264, "the driver's size");
     memcpy (call.gpus[0].uuid, gpu_uuid, 16);

@@ -22,8 +22,7 @@ static void sizes (struct manager_file *file, uint32_t client)
 
 static void exhaustion (struct manager_file *file, uint32_t client)
 {
-    tap_ok (bed_take (file, client, 1, 15 * GIB) == 0 && bed_used (0) == 15 * GIB,
-            "all but the reserved part is available");
+    tap_ok (bed_take (file, client, 1, 15 * GIB) == 0 && bed_used (0) == 15 * GIB, "all but the reserved part is available");
     tap_ok (bed_take (file, client, 2, 1) == 0x51, "and not a byte more (status 0x51)");
     tap_ok (bed_used (0) == 15 * GIB, "a refused allocation is not counted");
     tap_ok (bed_free (file, client, 1) == 0 && bed_used (0) == 0, "a freed object frees its memory");
@@ -61,9 +60,7 @@ struct share_call {
 
 static uint32_t duplicate (struct manager_file *file, uint32_t client, uint32_t object, uint32_t from, uint32_t source)
 {
-    struct duplicate_call call = {
-        .client = client, .parent = DEVICE, .object = object, .source_client = from, .source = source
-    };
+    struct duplicate_call call = { .client = client, .parent = DEVICE, .object = object, .source_client = from, .source = source };
 
     return bed_ioctl (file, _IOWR ('F', 0x34, struct duplicate_call), &call) == 0 ? call.status : 0xfffff;
 }
@@ -119,8 +116,7 @@ static void exports (struct manager_file *file, uint32_t client)
     in[1] = DEVICE;
     in[2] = 7;
     in[162] = 1;
-    tap_ok (bed_control (file, client, client, 0x3d0c, in, 652) == 0 && bed_used (0) == GIB,
-            "an import is another handle on it");
+    tap_ok (bed_control (file, client, client, 0x3d0c, in, 652) == 0 && bed_used (0) == GIB, "an import is another handle on it");
     in[2] = 8;
     in[162] = 1u << 16 | 1;
     tap_ok (bed_control (file, client, client, 0x3d0c, in, 652) == 0 && in[2] == 8 && (in[130] & 0xff) == 0,
@@ -145,14 +141,12 @@ static void exports (struct manager_file *file, uint32_t client)
 static void managed (void)
 {
     struct manager_file *file = manager_open (bed, MANAGER_UVM, 0);
-    struct sim_resident call = { .uuid = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0 },
-                                 .bytes = 3 << 20 };
+    struct sim_resident call = { .uuid = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0 }, .bytes = 3 << 20 };
 
     tap_ok (bed_ioctl (file, SIM_RESIDENT, &call) == 0 && call.status == 0 && bed_used (0) == 3 * MIB,
             "managed memory that lies on a GPU is used there");
     call.bytes = (int64_t) (15 * GIB);
-    tap_ok (bed_ioctl (file, SIM_RESIDENT, &call) == 0 && call.status == 0x51 && bed_used (0) == 3 * MIB,
-            "a full GPU refuses it");
+    tap_ok (bed_ioctl (file, SIM_RESIDENT, &call) == 0 && call.status == 0x51 && bed_used (0) == 3 * MIB, "a full GPU refuses it");
     manager_release (file);
     tap_ok (bed_used (0) == 0, "it ends with the open file");
 }
@@ -180,8 +174,7 @@ static void reports (struct manager_file *file, uint32_t client)
     tap_ok (bed_control (file, client, SUBDEVICE, 0x20801301, &old, 16) == 0 && entry[1] == 14 << 20,
             "the first version reports the same through its list");
     old.list = 16;
-    tap_ok (bed_control (file, client, SUBDEVICE, 0x20801301, &old, 16) == 0x1E,
-            "and refuses an unreadable list");
+    tap_ok (bed_control (file, client, SUBDEVICE, 0x20801301, &old, 16) == 0x1E, "and refuses an unreadable list");
     bed_free (file, client, 1);
 }
 

@@ -38,8 +38,7 @@ static void memory (void)
     tap_ok (add (PEER, MEMORY, ADDRESS, 2 * MIB, 0) == 0, "memory is registered");
     tap_ok (add (PEER, MEMORY, ADDRESS, 2 * MIB, 0) == 0x19 && add (PEER, MEMORY, 2 * ADDRESS, MIB, 0) == 0x19,
             "once, whatever the address of the second (0x19)");
-    tap_ok (drop (PEER, UNREGISTER, MEMORY) == 0 && drop (PEER, UNREGISTER, MEMORY) == 0x57,
-            "and unregistered, once (0x57)");
+    tap_ok (drop (PEER, UNREGISTER, MEMORY) == 0 && drop (PEER, UNREGISTER, MEMORY) == 0x57, "and unregistered, once (0x57)");
     tap_ok (add (PEER, MEMORY, ADDRESS, 2 * MIB, 0) == 0, "then it may be registered again");
     tap_ok (add_peer (PEER + 0x100) == 0 && add (PEER + 0x100, MEMORY, ADDRESS, 2 * MIB, 0) == 0, "with another object, too");
     bed_free (file, client, MEMORY);
@@ -72,8 +71,7 @@ static void spaces (void)
     params[1] = 0;
     tap_ok (bed_control (file, client, PEER, REGISTER_SPACE, params, sizeof (params)) == 0x19 && params[1] == 0,
             "once: the token is not returned again");
-    tap_ok (drop (PEER, UNREGISTER_SPACE, SPACE) == 0 && drop (PEER, UNREGISTER_SPACE, SPACE) == 0x57,
-            "it is unregistered once");
+    tap_ok (drop (PEER, UNREGISTER_SPACE, SPACE) == 0 && drop (PEER, UNREGISTER_SPACE, SPACE) == 0x57, "it is unregistered once");
     tap_ok (bed_control (file, client, PEER, REGISTER_SPACE, params, sizeof (params)) == 0 && params[1] != 0,
             "and registered again");
 }

@@ -51,13 +51,10 @@ static void privileges (struct manager_file *file, uint32_t client)
 
 static void pointers (struct manager_file *file, uint32_t client)
 {
-    struct alloc call = {
-        .client = client, .parent = DEVICE, .object = 9, .class_number = 0x40, .params = 16, .params_size = 128
-    };
+    struct alloc call = { .client = client, .parent = DEVICE, .object = 9, .class_number = 0x40, .params = 16, .params_size = 128 };
 
     tap_ok (bed_ioctl (file, ALLOC, (void *) 16) == -EFAULT, "an unreadable struct is EFAULT");
-    tap_ok (bed_ioctl (file, ALLOC, &call) == 0 && call.status == 0x1E,
-            "unreadable parameters are status 0x1E");
+    tap_ok (bed_ioctl (file, ALLOC, &call) == 0 && call.status == 0x1E, "unreadable parameters are status 0x1E");
     call.params = 0;
     tap_ok (bed_ioctl (file, ALLOC, &call) == 0 && call.status == 0x1F, "and missing ones 0x1F");
     tap_ok (bed_ioctl (file, _IOWR ('F', 0x2B, uint64_t), &call) == -EINVAL, "another size is EINVAL");
@@ -104,8 +101,7 @@ static void processes (struct manager_file *file, uint32_t client)
     bed_take (second, other, 1, 2 * GIB);
     bed_task.process = 100;
     pids[1] = 0x2080;
-    tap_ok (bed_control (file, client, SUBDEVICE, 0x2080018d, pids, 3812) == 0 && pids[2] == 2 &&
-                pids[3] + pids[4] == 202,
+    tap_ok (bed_control (file, client, SUBDEVICE, 0x2080018d, pids, 3812) == 0 && pids[2] == 2 && pids[3] + pids[4] == 202,
             "processes with a subdevice are named, each once");
     info.count = 3;
     info.entries[0].pid = 100;
@@ -128,11 +124,10 @@ static void managed_node (struct manager_file *file, uint32_t client)
     uint32_t call[10] = { 0 };
     uint32_t space[8] = { 0 }, params[14] = { 0 };
 
-    tap_ok (bed_ioctl (node, 38, call) == 0 && call[4] == 0x40,
-            "the UVM node must be initialised first");
+    tap_ok (bed_ioctl (node, 38, call) == 0 && call[4] == 0x40, "the UVM node must be initialised first");
     tap_ok (bed_ioctl (node, 0x30000001, call) == 0 && call[2] == 0, "which can be done");
     tap_ok (bed_ioctl (node, 37, call) == 0 && call[9] == 0x12, "a GPU that does not exist cannot be registered (0x12)");
-    memcpy (call, (const uint8_t[]){ 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 1 }, 16);
+    memcpy (call, (const uint8_t[]) { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 1 }, 16);
     tap_ok (bed_ioctl (node, 37, call) == 0 && call[9] == 0, "by its UUID it can");
     memcpy (space, call, 16);
     space[5] = client;
@@ -182,8 +177,7 @@ static void ordinary_memory (void)
     tap_ok (pageable (PAGEABLE_HMM, 2) == 0 && pageable (PAGEABLE_ATS, 2) == 0,
             "and never for a file of several processes (flag 2)");
     tap_ok (pageable (PAGEABLE_HMM, 4) == 2, "an unknown flag is refused");
-    tap_ok (bed_ioctl (node, 0x30000001, call) == 0 && call[2] == 0 && bed_ioctl (node, 0x30000001, call) == 0 &&
-                call[2] == 0,
+    tap_ok (bed_ioctl (node, 0x30000001, call) == 0 && call[2] == 0 && bed_ioctl (node, 0x30000001, call) == 0 && call[2] == 0,
             "a file can be initialised again in the same way");
     call[0] = 0;
     tap_ok (bed_ioctl (node, 0x30000001, call) == 0 && call[2] == 0x1F, "but not with other flags (0x1F)");
@@ -195,10 +189,9 @@ static void faults (struct manager_file *file, uint32_t client)
     struct sim_fault fault = { .escape = 0x2B, .number = 0x40, .status = 0x65, .after = 2 };
 
     bed_ioctl (file, SIM_FAULT, &fault);
-    tap_ok (bed_take (file, client, 1, MIB) == 0 && bed_take (file, client, 2, MIB) == 0x65 &&
-                bed_take (file, client, 3, MIB) == 0,
+    tap_ok (bed_take (file, client, 1, MIB) == 0 && bed_take (file, client, 2, MIB) == 0x65 && bed_take (file, client, 3, MIB) == 0,
             "an injected fault applies to the n-th call, once");
-    fault = (struct sim_fault){ .escape = 0xff, .status = 0x0F };
+    fault = (struct sim_fault) { .escape = 0xff, .status = 0x0F };
     bed_ioctl (file, SIM_FAULT, &fault);
     tap_ok (bed_take (file, client, 4, MIB) == 0x0F && bed_free (file, client, 1) == 0x0F,
             "a lost GPU returns its status from every call");
@@ -241,8 +234,7 @@ static void waiting (struct manager_file *file, uint32_t client)
     tap_ok (progress.finished == 0 && progress.status == 0, "a wait for work that is not submitted ends in time");
     bed_ioctl (file, SIM_SUBMIT, &work);
     progress.timeout_ns = 60000 * MILLISECOND;
-    tap_ok (bed_ioctl (file, SIM_PROGRESS, &progress) == 0 && progress.finished == 1 &&
-                progress.busy_ns == 2 * MILLISECOND,
+    tap_ok (bed_ioctl (file, SIM_PROGRESS, &progress) == 0 && progress.finished == 1 && progress.busy_ns == 2 * MILLISECOND,
             "in real time, work is waited for until it is done");
     progress.until = 2;
     manager_stop (bed);

@@ -28,9 +28,7 @@ static struct tenant arrive (unsigned groups, uint64_t microseconds)
 
 static uint32_t give (const struct tenant *tenant, unsigned group, uint64_t nanoseconds, uint64_t count)
 {
-    struct sim_submit call = {
-        .client = tenant->client, .channel = 0x200 + group, .nanoseconds = nanoseconds, .count = count
-    };
+    struct sim_submit call = { .client = tenant->client, .channel = 0x200 + group, .nanoseconds = nanoseconds, .count = count };
 
     return bed_ioctl (tenant->file, SIM_SUBMIT, &call) == 0 ? call.status : 0xfffff;
 }
@@ -69,20 +67,11 @@ static uint32_t freeze (const struct tenant *tenant, bool frozen, uint32_t clien
     return bed_control (tenant->file, tenant->client, SUBDEVICE, 0x2080110B, params, sizeof (params));
 }
 
-static void advance (uint64_t nanoseconds)
-{
-    manager_clock (bed, SIM_CLOCK_ADVANCE, nanoseconds);
-}
+static void advance (uint64_t nanoseconds) { manager_clock (bed, SIM_CLOCK_ADVANCE, nanoseconds); }
 
-static bool near (double value, double wanted, double off)
-{
-    return value > wanted - off && value < wanted + off;
-}
+static bool near (double value, double wanted, double off) { return value > wanted - off && value < wanted + off; }
 
-static void leave (struct tenant *tenant)
-{
-    manager_release (tenant->file);
-}
+static void leave (struct tenant *tenant) { manager_release (tenant->file); }
 
 static void alone (void)
 {
@@ -136,8 +125,7 @@ static void tenants (void)
         give (&many, i, MILLISECOND, 1000000);
     give (&one, 0, MILLISECOND, 1000000);
     advance (10000 * MILLISECOND);
-    tap_ok (near ((double) busy (&many) / (double) busy (&one), 3, 0.01),
-            "a tenant with three groups has three slices");
+    tap_ok (near ((double) busy (&many) / (double) busy (&one), 3, 0.01), "a tenant with three groups has three slices");
     leave (&many);
     uint64_t before = busy (&one);
     advance (1000 * MILLISECOND);

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TEXT                                                                                                           \
-    "nvc-sim-machine=1\nname=t\ndriver=580.1\nnvml=13.580.1\ncuda=13000\nnodes=0\ngpu=0\nuuid=GPU-1\nmodel=Test\n"      \
-    "node=/dev/nvidia0\nminor=3\nbrand=14\ndomain=1\nbus=6\ndevice=2\npci_id=1\npci_subsystem=2\narch_major=9\n"        \
+#define TEXT                                                                                                                       \
+    "nvc-sim-machine=1\nname=t\ndriver=580.1\nnvml=13.580.1\ncuda=13000\nnodes=0\ngpu=0\nuuid=GPU-1\nmodel=Test\n"                 \
+    "node=/dev/nvidia0\nminor=3\nbrand=14\ndomain=1\nbus=6\ndevice=2\npci_id=1\npci_subsystem=2\narch_major=9\n"                   \
     "arch_minor=0\nmig_capable=0\nmig_enabled=0\nmemory=1024\nmemory_reserved=24\nend=1\n"
 
 static bool machine_file (char *path, const char *text)
@@ -44,8 +44,7 @@ static void handles (void)
     tap_ok (nvmlDeviceGetName (NULL, name, sizeof (name)) == NVML_ERROR_INVALID_ARGUMENT, "NULL is no handle");
     tap_ok (nvmlDeviceGetName ((nvmlDevice_t) (void *) bytes, name, sizeof (name)) == NVML_ERROR_INVALID_ARGUMENT,
             "a foreign pointer is no handle");
-    tap_ok (nvmlDeviceGetName ((nvmlDevice_t) (void *) ((char *) device + 1), name, sizeof (name)) ==
-                NVML_ERROR_INVALID_ARGUMENT,
+    tap_ok (nvmlDeviceGetName ((nvmlDevice_t) (void *) ((char *) device + 1), name, sizeof (name)) == NVML_ERROR_INVALID_ARGUMENT,
             "a pointer into the middle of a handle is no handle");
     tap_ok (nvmlDeviceGetName (device + 1, name, sizeof (name)) == NVML_ERROR_INVALID_ARGUMENT,
             "the place behind the last handle is no handle");
@@ -78,8 +77,7 @@ static void after_shutdown (void)
 
     tap_ok (nvmlShutdown () == NVML_SUCCESS && nvmlDeviceGetCount_v2 (&count) == NVML_SUCCESS && count == 1,
             "the first of two shutdowns keeps the library up");
-    tap_ok (nvmlShutdown () == NVML_SUCCESS && nvmlDeviceGetCount_v2 (&count) == NVML_ERROR_UNINITIALIZED,
-            "the second ends it");
+    tap_ok (nvmlShutdown () == NVML_SUCCESS && nvmlDeviceGetCount_v2 (&count) == NVML_ERROR_UNINITIALIZED, "the second ends it");
     tap_ok (nvmlInitWithFlags (64) == NVML_SUCCESS && nvmlShutdown () == NVML_SUCCESS, "any flag is taken");
 }
 

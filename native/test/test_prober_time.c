@@ -37,7 +37,8 @@ int ioctl (int file, unsigned long request, ...)
     va_end (rest);
     driver.asked++;
     control->status = 0x1f;
-    if (driver.engines == 0 || control->cmd != NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2 || control->paramsSize != 16 + 72 * size)
+    if (driver.engines == 0 || control->cmd != NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2 ||
+        control->paramsSize != 16 + 72 * size)
         return 0;
     samples = (uint8_t *) (uintptr_t) control->params + 16;
     control->status = NV_OK;
@@ -46,7 +47,8 @@ int ioctl (int file, unsigned long request, ...)
 
         memcpy (samples + (size_t) i * size, &driver.ring[i].stamp, 8);
         for (uint32_t engine = 0; engine < driver.engines; engine++)
-            memcpy (samples + (size_t) i * size + 8 + (size_t) engine * driver.engine, engine == 1 ? compute : other, sizeof (compute));
+            memcpy (samples + (size_t) i * size + 8 + (size_t) engine * driver.engine, engine == 1 ? compute : other,
+                    sizeof (compute));
     }
     return 0;
 }
@@ -97,13 +99,15 @@ int main (void)
     for (unsigned i = 2; i < 90; i++) /* more than a ring, the newest in the middle of it */
         sample (7 * SECOND + i * (SECOND / 10), 10000, i % 2 ? 1 : 2);
     prober_take_samples (&prober, 0);
-    tap_ok (computed (1) + computed (2) == 71 * (SECOND / 10) + SECOND && prober.sampled[0].sampled_ns == 71 * (SECOND / 10) + SECOND + SECOND / 10,
+    tap_ok (computed (1) + computed (2) == 71 * (SECOND / 10) + SECOND &&
+                prober.sampled[0].sampled_ns == 71 * (SECOND / 10) + SECOND + SECOND / 10,
             "what the ring has lost counts as a second at most");
 
     sample (17 * SECOND, 5000, NV2080_GPUMON_PID_INVALID);
     sample (17 * SECOND + SECOND / 10, 20000, 3);
     prober_take_samples (&prober, 0);
-    tap_ok (prober.computed_count == 1 && computed (3) == SECOND / 10, "a sample without a process is none's, and no part is above the whole");
+    tap_ok (prober.computed_count == 1 && computed (3) == SECOND / 10,
+            "a sample without a process is none's, and no part is above the whole");
     tap_ok (prober.sampled[0].busy_ns > computed (3) + computed (1), "its time counts as the GPU's");
 
     driver.engines = 0;
@@ -112,7 +116,8 @@ int main (void)
     prober_take_samples (&prober, 0);
     driver.engines = 4;
     prober_take_samples (&prober, 0);
-    tap_ok (driver.asked == 2 && computed (3) == 9 * (SECOND / 10), "a question that failed once is asked again, in the same layout");
+    tap_ok (driver.asked == 2 && computed (3) == 9 * (SECOND / 10),
+            "a question that failed once is asked again, in the same layout");
 
     memset (&prober, 0, sizeof (prober));
     memset (&driver, 0, sizeof (driver));

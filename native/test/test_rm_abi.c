@@ -16,14 +16,12 @@ static unsigned branch (const char *version)
 
 static void versions (void)
 {
-    static const char *const bad[] = {"", "x", "580.", ".580", "580.1.2.3", "580.159.04x", "580 .1", "-580.1", "580.-1",
-                                      "99999999999.1", "580..1"};
+    static const char *const bad[] = { "",       "x",      "580.",   ".580",          "580.1.2.3", "580.159.04x",
+                                       "580 .1", "-580.1", "580.-1", "99999999999.1", "580..1" };
     bool is_refused = true;
 
-    tap_ok (branch ("580.159.04") == 580 && branch ("580.65.06") == 580 && branch ("580") == 580,
-            "580.159.04 is of branch 580");
-    tap_ok (branch ("535.104.05") == 535 && branch ("540.1") == 535 && branch ("545.29.06") == 545 &&
-                branch ("550.54.14") == 550,
+    tap_ok (branch ("580.159.04") == 580 && branch ("580.65.06") == 580 && branch ("580") == 580, "580.159.04 is of branch 580");
+    tap_ok (branch ("535.104.05") == 535 && branch ("540.1") == 535 && branch ("545.29.06") == 545 && branch ("550.54.14") == 550,
             "a version between two branches has the older one's tables");
     tap_ok (branch ("555.58.02") == 555 && branch ("565.77") == 560 && branch ("575.64.05") == 570 && branch ("595.45.04") == 595,
             "565 is as 560, 575 as 570, 555 and 595 are branches, and the latter is the last");
@@ -60,8 +58,7 @@ static bool is_sorted (const struct rm_abi *abi)
 static bool is_different (const struct rm_abi *abi)
 {
     for (unsigned i = 0; i < abi->class_count; i++) {
-        const struct rm_class *row = &abi->classes[i], *old = abi->parent != NULL ? rm_abi_class (abi->parent,
-                                                                                                  row->number) : NULL;
+        const struct rm_class *row = &abi->classes[i], *old = abi->parent != NULL ? rm_abi_class (abi->parent, row->number) : NULL;
 
         if (old != NULL && old->kind == row->kind && old->size == row->size && old->size_at == row->size_at)
             return false;
@@ -141,10 +138,7 @@ static uint32_t class_size (const char *version, uint32_t number)
     return row != NULL ? row->size : 0xffff;
 }
 
-static uint32_t control_size (const char *version, uint32_t number)
-{
-    return rm_abi_control (rm_abi_find (version), number)->size;
-}
+static uint32_t control_size (const char *version, uint32_t number) { return rm_abi_control (rm_abi_find (version), number)->size; }
 
 static bool takes (const char *version, uint32_t number, uint32_t size)
 {
@@ -207,19 +201,17 @@ static void seen (void)
     for (size_t i = 0; i < COUNT (seen_uvm); i++)
         if (!rm_abi_knows_uvm (abi, seen_uvm[i]) && ++missing)
             printf ("# uvm %x\n", (unsigned) seen_uvm[i]);
-    tap_ok (missing == 0 && !rm_abi_knows_uvm (abi, 9),
-            "every request to UVM that was seen is known, its self-test is not");
+    tap_ok (missing == 0 && !rm_abi_knows_uvm (abi, 9), "every request to UVM that was seen is known, its self-test is not");
 }
 
 static void envelope (void)
 {
     const struct rm_abi *abi = rm_abi_find ("580.159.04");
-    uint8_t head[48] = {0}, params[16] = {0};
+    uint8_t head[48] = { 0 }, params[16] = { 0 };
     struct rm_wanted wanted;
 
-    tap_ok (rm_is_interesting (abi, RM_NODE_CONTROL, REQUEST (0x2b, 48)) &&
-                rm_is_interesting (abi, RM_NODE_CONTROL, 0x0030002b) &&
-                    rm_is_interesting (abi, RM_NODE_GPU, 0xc038ff27),
+    tap_ok (rm_is_interesting (abi, RM_NODE_CONTROL, REQUEST (0x2b, 48)) && rm_is_interesting (abi, RM_NODE_CONTROL, 0x0030002b) &&
+                rm_is_interesting (abi, RM_NODE_GPU, 0xc038ff27),
             "the type byte and the direction of a request do not matter");
     tap_ok (!rm_is_interesting (abi, RM_NODE_OTHER, REQUEST (0x2b, 48)) &&
                 !rm_is_interesting (abi, RM_NODE_UVM, REQUEST (0x2b, 48)) && rm_is_interesting (abi, RM_NODE_UVM, 37) &&
@@ -229,8 +221,7 @@ static void envelope (void)
     set32 (head, 12, 0x40);
     set64 (head, 16, 0x7000);
     wanted = rm_params_wanted (abi, RM_NODE_CONTROL, REQUEST (0x2b, 48), head);
-    tap_ok (wanted.address == 0x7000 && wanted.size == 128,
-            "a class's params have the table's size though paramsSize is 0");
+    tap_ok (wanted.address == 0x7000 && wanted.size == 128, "a class's params have the table's size though paramsSize is 0");
     set32 (head, 8, 0x20801301);
     set32 (head, 24, 16);
     set32 (params, 0, 5);
@@ -244,8 +235,7 @@ static void envelope (void)
     set32 (head, 24, 0xffffffff);
     wanted = rm_params_wanted (abi, RM_NODE_CONTROL, REQUEST (0x2a, 32), head);
     tap_ok (wanted.size == 0, "params longer than the driver takes are not wanted");
-    tap_ok (strcmp (rm_reason_word (RM_OVER_QUOTA), "over-quota") == 0 &&
-            strcmp (rm_reason_word (RM_TOO_MANY), "too-many") == 0 &&
+    tap_ok (strcmp (rm_reason_word (RM_OVER_QUOTA), "over-quota") == 0 && strcmp (rm_reason_word (RM_TOO_MANY), "too-many") == 0 &&
                 strcmp (rm_reason_word (RM_REASONS), "unknown-reason") == 0,
             "reasons have words");
 }

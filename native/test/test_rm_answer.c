@@ -19,7 +19,7 @@ enum {
     LARGEST = NV2080_CTRL_FB_INFO_INDEX_LARGEST_FREE_REGION_SIZE_KB,
     FREE = NV2080_CTRL_FB_INFO_INDEX_HEAP_FREE,
 };
-static const uint32_t indices[] = {FREE, 5, HEAP, TAX, RAM, 0x1d, TOTAL, LARGEST, USABLE, 0x3b};
+static const uint32_t indices[] = { FREE, 5, HEAP, TAX, RAM, 0x1d, TOTAL, LARGEST, USABLE, 0x3b };
 #define COUNT (sizeof (indices) / sizeof (indices[0]))
 
 /* FB_GET_INFO_V2 of 580: room for 128. */
@@ -31,7 +31,7 @@ static struct {
 static void fill (NV2080_CTRL_FB_INFO *list)
 {
     for (size_t i = 0; i < COUNT; i++)
-        list[i] = (NV2080_CTRL_FB_INFO) {indices[i], 0};
+        list[i] = (NV2080_CTRL_FB_INFO) { indices[i], 0 };
 }
 
 static uint32_t value (const NV2080_CTRL_FB_INFO *list, uint32_t index)
@@ -64,8 +64,7 @@ static void memory (void)
     ask (subdevice);
     tap_ok (kib (RAM) == 400 * 1024 && kib (TOTAL) == 400 * 1024 && kib (HEAP) == 400 * 1024 && kib (USABLE) == 400 * 1024,
             "the sizes of memory are the limit, wherever they stand in the list");
-    tap_ok (kib (FREE) == 300 * 1024 && kib (LARGEST) == 300 * 1024,
-            "what is free is the limit without what the tenant uses");
+    tap_ok (kib (FREE) == 300 * 1024 && kib (LARGEST) == 300 * 1024, "what is free is the limit without what the tenant uses");
     tap_ok (kib (TAX) == 0 && kib (5) == 7005 && kib (0x1d) == 7029 && kib (0x3b) == 7059,
             "nothing is reserved, BAR1 and the rest are the driver's");
     fake->used[0] += 500 * MIB;
@@ -85,11 +84,16 @@ static void memory (void)
 static void lists (void)
 {
     NV2080_CTRL_FB_INFO separate[COUNT];
-    NV2080_CTRL_FB_GET_INFO_PARAMS one = {.fbInfoListSize = COUNT, .fbInfoList = (NvP64) (uintptr_t) separate};
+    NV2080_CTRL_FB_GET_INFO_PARAMS one = { .fbInfoListSize = COUNT, .fbInfoList = (NvP64) (uintptr_t) separate };
     NVOS54_PARAMETERS head = fake_control_head (client, subdevice, NV2080_CTRL_CMD_FB_GET_INFO_V2, &answer, sizeof (answer));
     struct rm_call call = {
-        .node = RM_NODE_CONTROL, .file = FILE_A, .request = CONTROL_REQUEST, .head = &head, .head_size = sizeof (head),
-        .params = &answer, .params_size = sizeof (answer),
+        .node = RM_NODE_CONTROL,
+        .file = FILE_A,
+        .request = CONTROL_REQUEST,
+        .head = &head,
+        .head_size = sizeof (head),
+        .params = &answer,
+        .params_size = sizeof (answer),
     };
 
     memset (&answer, 0, sizeof (answer));
@@ -106,12 +110,11 @@ static void lists (void)
 
 static void processes (void)
 {
-    static NV2080_CTRL_GPU_GET_PIDS_PARAMS pids = {.pidTblCount = 5, .pidTbl = {101, 102, 103, 104, 105}};
-    static NV2080_CTRL_GPU_GET_PID_INFO_PARAMS info = {.pidInfoListCount = 2};
+    static NV2080_CTRL_GPU_GET_PIDS_PARAMS pids = { .pidTblCount = 5, .pidTbl = { 101, 102, 103, 104, 105 } };
+    static NV2080_CTRL_GPU_GET_PID_INFO_PARAMS info = { .pidInfoListCount = 2 };
 
     fake_control (fake, FILE_A, client, subdevice, NV2080_CTRL_CMD_GPU_GET_PIDS, &pids, sizeof (pids));
-    tap_ok (pids.pidTblCount == 2 && pids.pidTbl[0] == 102 && pids.pidTbl[1] == 104 && pids.pidTbl[2] == 0 &&
-                pids.pidTbl[4] == 0,
+    tap_ok (pids.pidTblCount == 2 && pids.pidTbl[0] == 102 && pids.pidTbl[1] == 104 && pids.pidTbl[2] == 0 && pids.pidTbl[4] == 0,
             "of the processes on a GPU a tenant sees its own");
     pids.pidTblCount = UINT32_MAX;
     fake_control (fake, FILE_A, client, subdevice, NV2080_CTRL_CMD_GPU_GET_PIDS, &pids, sizeof (pids));
@@ -123,12 +126,11 @@ static void processes (void)
         info.pidInfoList[i].smcSubscription.gpuInstanceId = 7;
     }
     fake_control (fake, FILE_A, client, subdevice, NV2080_CTRL_CMD_GPU_GET_PID_INFO, &info, sizeof (info));
-    tap_ok (info.pidInfoList[0].data.vidMemUsage.memPrivate == 0 &&
-                info.pidInfoList[0].data.vidMemUsage.protectedMemSharedDuped == 0 &&
-                info.pidInfoList[0].smcSubscription.gpuInstanceId == 7 &&
-                info.pidInfoList[1].data.vidMemUsage.memPrivate == 12345 &&
-                info.pidInfoList[1].data.vidMemUsage.protectedMemSharedDuped == 54321,
-            "what others use is nothing, what the tenant's processes use stays");
+    tap_ok (
+        info.pidInfoList[0].data.vidMemUsage.memPrivate == 0 && info.pidInfoList[0].data.vidMemUsage.protectedMemSharedDuped == 0 &&
+            info.pidInfoList[0].smcSubscription.gpuInstanceId == 7 && info.pidInfoList[1].data.vidMemUsage.memPrivate == 12345 &&
+            info.pidInfoList[1].data.vidMemUsage.protectedMemSharedDuped == 54321,
+        "what others use is nothing, what the tenant's processes use stays");
     fake->next_status = NV_ERR_INVALID_ARGUMENT;
     pids.pidTblCount = 1;
     pids.pidTbl[0] = 101;

@@ -10,7 +10,7 @@ static bool charged (uint64_t mebibytes)
 
 static void rules (const char *version)
 {
-    struct bench b = {.fake = fake_open (version, RM_POSTURE_SHIM)};
+    struct bench b = { .fake = fake_open (version, RM_POSTURE_SHIM) };
     uint32_t first, second, third;
     struct made made;
     struct rm_piece piece;
@@ -25,8 +25,7 @@ static void rules (const char *version)
     tap_ok (create (0, 0, 16) && map (0, 1, 0, 16, b.client, first) && charged (8), "a mapping is no memory of its own");
     tap_ok (rm_pieces (fake->rm, b.client, first, &piece, 1) == 0, "the piece does not go with its handle");
     fake_free (fake, FILE_A, b.client, first);
-    tap_ok (charged (8) && take (&b, 3 * MIB, &second) == NV_ERR_NO_MEMORY,
-            "what is mapped stays charged without its handle");
+    tap_ok (charged (8) && take (&b, 3 * MIB, &second) == NV_ERR_NO_MEMORY, "what is mapped stays charged without its handle");
     release (0, 0);
     tap_ok (charged (0), "until its range is freed");
 

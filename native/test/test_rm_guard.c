@@ -55,34 +55,32 @@ static void escapes (void)
     raw (NV_ESC_RM_SHARE, sizeof (NVOS57_PARAMETERS));
     tap_ok (fake->decision == RM_REFUSED, "SHARE of an unknown object is refused");
     {
-        NVOS57_PARAMETERS share = {.hClient = client, .hObject = device};
+        NVOS57_PARAMETERS share = { .hClient = client, .hObject = device };
 
         fake_call (fake, RM_NODE_CONTROL, FILE_A, SHARE_REQUEST, &share, NULL, 0, NULL, 0);
         tap_ok (fake->decision == RM_PASS, "of a known one it is let through");
     }
     {
-        uint8_t head[48] = {0};
-        struct rm_call call = {.node = RM_NODE_CONTROL, .request = ALLOC_REQUEST, .head = head, .head_size = 47};
+        uint8_t head[48] = { 0 };
+        struct rm_call call = { .node = RM_NODE_CONTROL, .request = ALLOC_REQUEST, .head = head, .head_size = 47 };
 
         tap_ok (rm_begin (fake->rm, &call) == RM_UNKNOWN && fake->notes[RM_BAD_POINTER] == 1,
                 "a struct that is cut off is refused");
         call.head = NULL;
-        tap_ok (rm_begin (fake->rm, &call) == RM_UNKNOWN && fake->notes[RM_BAD_POINTER] == 2,
-                "and one that is missing");
+        tap_ok (rm_begin (fake->rm, &call) == RM_UNKNOWN && fake->notes[RM_BAD_POINTER] == 2, "and one that is missing");
     }
 }
 
 static void classes (void)
 {
-    uint8_t params[128] = {0};
+    uint8_t params[128] = { 0 };
     uint32_t handle = 0;
 
     tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, 0x1234, params, 128) == NV_ERR_INVALID_CLASS &&
-            fake->decision == RM_REFUSED &&
-                fake->notes[RM_UNKNOWN_CLASS] == 1 && fake->last_noted == 0x1234,
+                fake->decision == RM_REFUSED && fake->notes[RM_UNKNOWN_CLASS] == 1 && fake->last_noted == 0x1234,
             "a class without a row is refused with INVALID_CLASS");
-    tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, NV01_MEMORY_LOCAL_PHYSICAL, params, 128) ==
-                NV_ERR_INVALID_CLASS && fake->notes[RM_FORBIDDEN_CLASS] == 1,
+    tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, NV01_MEMORY_LOCAL_PHYSICAL, params, 128) == NV_ERR_INVALID_CLASS &&
+                fake->notes[RM_FORBIDDEN_CLASS] == 1,
             "physical memory is forbidden");
     fake_alloc (fake, FILE_A, 0, 0, &handle, NV01_ROOT_CLIENT, NULL, 0);
     tap_ok (fake->decision == RM_CONTINUE, "a client is the caller's own");
@@ -91,7 +89,7 @@ static void classes (void)
     tap_ok (fake->decision == RM_REFUSED, "memory by an OS descriptor is not allocated so");
     {
         nv_ioctl_nvos02_parameters_with_fd memory = {
-            .params = {.hRoot = client, .hObjectParent = device, .hClass = NV01_MEMORY_SYSTEM_OS_DESCRIPTOR},
+            .params = { .hRoot = client, .hObjectParent = device, .hClass = NV01_MEMORY_SYSTEM_OS_DESCRIPTOR },
         };
 
         fake_call (fake, RM_NODE_CONTROL, FILE_A, ALLOC_MEMORY_REQUEST, &memory, NULL, 0, NULL, 0);
@@ -101,7 +99,7 @@ static void classes (void)
     fake_alloc (fake, FILE_A, client, device, &handle, NV01_MEMORY_LOCAL_USER, params, 128);
     tap_ok (fake->decision == RM_PERFORM, "video memory is performed on the guard's copy");
     tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, NV01_MEMORY_LOCAL_USER, params, 127) == NO_ANSWER &&
-            fake->decision == RM_UNKNOWN,
+                fake->decision == RM_UNKNOWN,
             "params shorter than the driver reads are refused");
     tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, NV01_MEMORY_LOCAL_USER, NULL, 0) == NV_ERR_INVALID_CLASS &&
                 fake->decision == RM_REFUSED,
@@ -111,15 +109,15 @@ static void classes (void)
 /* One of the flags says that the params are serialised, with pointers elsewhere. */
 static void flags (void)
 {
-    uint8_t params[40] = {0};
-    NVOS54_PARAMETERS head = {0};
-    struct rm_call call = {.node = RM_NODE_CONTROL,
-                           .file = FILE_A,
-                           .request = CONTROL_REQUEST,
-                           .head = &head,
-                           .head_size = 32,
-                           .params = params,
-                           .params_size = 40};
+    uint8_t params[40] = { 0 };
+    NVOS54_PARAMETERS head = { 0 };
+    struct rm_call call = { .node = RM_NODE_CONTROL,
+                            .file = FILE_A,
+                            .request = CONTROL_REQUEST,
+                            .head = &head,
+                            .head_size = 32,
+                            .params = params,
+                            .params_size = 40 };
 
     head.hClient = client;
     head.hObject = client;
@@ -133,28 +131,28 @@ static void flags (void)
 /* Controls of the whole GPU, and how late compute stops. */
 static void whole_gpu (void)
 {
-    static const uint32_t numbers[] = {0x00801909, 0x20800407, 0x2080220c, 0x20802210};
+    static const uint32_t numbers[] = { 0x00801909, 0x20800407, 0x2080220c, 0x20802210 };
     NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS mode;
     const NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS *given = (const void *) fake->given;
     unsigned made = fake->performed, answered = 0, limited = 0, old = 0;
     unsigned noted = fake->notes[RM_SCHEDULING_CONTROL];
-    uint8_t params[8] = {0};
+    uint8_t params[8] = { 0 };
 
     for (size_t i = 0; i < COUNT (numbers); i++)
-        answered += fake_control (fake, FILE_A, client, subdevice, numbers[i], params, 8) == 0 &&
-                    fake->decision == RM_ANSWERED;
+        answered += fake_control (fake, FILE_A, client, subdevice, numbers[i], params, 8) == 0 && fake->decision == RM_ANSWERED;
     tap_ok (answered == COUNT (numbers) && fake->performed == made && fake->notes[RM_SCHEDULING_CONTROL] == noted,
             "clocks and the watchdog: success is said, nothing is done, and nothing is counted");
     for (uint32_t asked = 0; asked < 4; asked++) {
-        mode = (NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS) {.flags = 1, .hChannel = 5, .gfxpPreemptMode = 1,
-                                                                  .cilpPreemptMode = asked};
+        mode = (NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS) {
+            .flags = 1, .hChannel = 5, .gfxpPreemptMode = 1, .cilpPreemptMode = asked
+        };
         fake_control (fake, FILE_A, client, subdevice, 0x20801210, &mode, sizeof (mode));
         limited += given->cilpPreemptMode == NV2080_GR_PREEMPTION_COMPUTE_CILP && given->gfxpPreemptMode == 1 &&
                    mode.cilpPreemptMode == asked;
     }
     tap_ok (limited == 4 && fake->notes[RM_SCHEDULING_CONTROL] == noted + 3,
             "whatever a program asks for, its compute stops at any instruction");
-    mode = (NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS) {.flags = 2};
+    mode = (NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS) { .flags = 2 };
     fake_control (fake, FILE_A, client, subdevice, 0x20801210, &mode, sizeof (mode));
     tap_ok (given->flags == 2 && given->cilpPreemptMode == 0 && fake->notes[RM_SCHEDULING_CONTROL] == noted + 3,
             "what does not set it is made as it is");
@@ -167,11 +165,11 @@ static void whole_gpu (void)
 
 static void debugger (void)
 {
-    NV83DE_ALLOC_PARAMETERS params = {0, client ^ 0x10, 1};
+    NV83DE_ALLOC_PARAMETERS params = { 0, client ^ 0x10, 1 };
     uint32_t handle = 0;
 
-    tap_ok (fake_alloc (fake, FILE_A, client, subdevice, &handle, 0x83de, &params, sizeof (params)) ==
-                NV_ERR_INVALID_CLIENT && fake->notes[RM_FORBIDDEN_CLASS] != 0,
+    tap_ok (fake_alloc (fake, FILE_A, client, subdevice, &handle, 0x83de, &params, sizeof (params)) == NV_ERR_INVALID_CLIENT &&
+                fake->notes[RM_FORBIDDEN_CLASS] != 0,
             "a debugger of what another tenant made is refused");
     params.hAppClient = client;
     tap_ok (fake_alloc (fake, FILE_A, client, subdevice, &handle, 0x83de, &params, sizeof (params)) == 0,
@@ -188,11 +186,11 @@ static void controls (void)
     unsigned performed = 0;
 
     tap_ok (fake_control (fake, FILE_A, client, subdevice, 0x20801234, params, 4) == NV_ERR_NOT_SUPPORTED &&
-            fake->decision == RM_REFUSED &&
-                fake->notes[RM_UNKNOWN_CONTROL] == 1,
+                fake->decision == RM_REFUSED && fake->notes[RM_UNKNOWN_CONTROL] == 1,
             "a control without a row is refused with NOT_SUPPORTED");
     tap_ok (fake_control (fake, FILE_A, client, subdevice, NV0080_CTRL_CMD_FIFO_STOP_RUNLIST, params, 4) ==
-                NV_ERR_INSUFFICIENT_PERMISSIONS && fake->notes[RM_FORBIDDEN_CONTROL] == 1,
+                    NV_ERR_INSUFFICIENT_PERMISSIONS &&
+                fake->notes[RM_FORBIDDEN_CONTROL] == 1,
             "stopping a runlist is forbidden");
     for (size_t i = 0; i < COUNT (seen_controls); i++) {
         memset (params, 0, sizeof (params));
@@ -219,15 +217,15 @@ static void controls (void)
 
 static void exports (void)
 {
-    NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS params = {0};
-    NVOS54_PARAMETERS head = {0};
-    struct rm_call call = {.node = RM_NODE_CONTROL,
-                           .file = FILE_A,
-                           .request = CONTROL_REQUEST,
-                           .head = &head,
-                           .head_size = 32,
-                           .params = &params,
-                           .params_size = 24};
+    NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS params = { 0 };
+    NVOS54_PARAMETERS head = { 0 };
+    struct rm_call call = { .node = RM_NODE_CONTROL,
+                            .file = FILE_A,
+                            .request = CONTROL_REQUEST,
+                            .head = &head,
+                            .head_size = 32,
+                            .params = &params,
+                            .params_size = 24 };
     uint32_t handle = 0;
     uint64_t bytes = 3 * MIB, before = fake_charged (fake, 0);
 
@@ -248,15 +246,15 @@ static void exports (void)
 
 static void export_again (uint64_t file, uint32_t handle)
 {
-    NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS params = {0};
-    NVOS54_PARAMETERS head = {0};
-    struct rm_call call = {.node = RM_NODE_CONTROL,
-                           .file = file,
-                           .request = CONTROL_REQUEST,
-                           .head = &head,
-                           .head_size = 32,
-                           .params = &params,
-                           .params_size = 24};
+    NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS params = { 0 };
+    NVOS54_PARAMETERS head = { 0 };
+    struct rm_call call = { .node = RM_NODE_CONTROL,
+                            .file = file,
+                            .request = CONTROL_REQUEST,
+                            .head = &head,
+                            .head_size = 32,
+                            .params = &params,
+                            .params_size = 24 };
 
     params.object.data.rmObject.hObject = handle;
     params.fd = 5; /* of an unknown file */
@@ -286,8 +284,8 @@ static void endless_exports (void)
 
 static void too_many (void)
 {
-    NVOS64_PARAMETERS head = {0};
-    struct rm_call call = {.node = RM_NODE_CONTROL, .file = FILE_A, .request = ALLOC_REQUEST, .head = &head};
+    NVOS64_PARAMETERS head = { 0 };
+    struct rm_call call = { .node = RM_NODE_CONTROL, .file = FILE_A, .request = ALLOC_REQUEST, .head = &head };
 
     for (uint32_t i = 0; i < RECORDS_MAX + 10; i++) {
         memset (&head, 0, sizeof (head));
@@ -300,23 +298,24 @@ static void too_many (void)
             break;
         rm_end (fake->rm, &call, 0);
     }
-    tap_ok (fake->notes[RM_TOO_MANY] == 1 && head.status == NV_ERR_INSUFFICIENT_RESOURCES &&
-                record_count (fake->rm) == RECORDS_MAX,
+    tap_ok (fake->notes[RM_TOO_MANY] == 1 && head.status == NV_ERR_INSUFFICIENT_RESOURCES && record_count (fake->rm) == RECORDS_MAX,
             "a tenant has so many records and no more");
     {
-        uint8_t params[652] = {0};
+        uint8_t params[652] = { 0 };
 
         tap_ok (fake_control (fake, FILE_A, client, client, NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD, params, 20) ==
-                    NV_ERR_INSUFFICIENT_RESOURCES && fake->decision == RM_REFUSED &&
+                        NV_ERR_INSUFFICIENT_RESOURCES &&
+                    fake->decision == RM_REFUSED &&
                     fake_control (fake, FILE_A, client, client, NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD, params,
                                   sizeof (params)) == NV_ERR_INSUFFICIENT_RESOURCES,
                 "nor are any imported");
         tap_ok (fake_control (fake, FILE_A, client, client, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD, params, 24) ==
-                    NV_ERR_INSUFFICIENT_RESOURCES && fake->decision == RM_REFUSED,
+                        NV_ERR_INSUFFICIENT_RESOURCES &&
+                    fake->decision == RM_REFUSED,
                 "or exported");
     }
     {
-        UVM_REGISTER_GPU_PARAMS gpu = {.rmCtrlFd = -1};
+        UVM_REGISTER_GPU_PARAMS gpu = { .rmCtrlFd = -1 };
 
         fake_call (fake, RM_NODE_UVM, FILE_A + 1, UVM_REGISTER_GPU, &gpu, NULL, 0, NULL, 0);
         tap_ok (fake->decision == RM_REFUSED && gpu.rmStatus == NV_ERR_INSUFFICIENT_RESOURCES,
@@ -326,7 +325,7 @@ static void too_many (void)
 
 static void nameless (void)
 {
-    struct fake_memory_params params = {0};
+    struct fake_memory_params params = { 0 };
     NVOS32_PARAMETERS heap;
     uint32_t bare = fake_device (fake, FILE_A, client, 1), handle = 0;
 
@@ -335,7 +334,10 @@ static void nameless (void)
                 fake->decision == RM_REFUSED,
             "memory of a device without a subdevice, whose GPU is unknown, is refused");
     heap = (NVOS32_PARAMETERS) {
-        .hRoot = client, .hObjectParent = bare, .function = NVOS32_FUNCTION_ALLOC_SIZE, .data.AllocSize.size = MIB,
+        .hRoot = client,
+        .hObjectParent = bare,
+        .function = NVOS32_FUNCTION_ALLOC_SIZE,
+        .data.AllocSize.size = MIB,
     };
     fake_call (fake, RM_NODE_CONTROL, FILE_A, HEAP_REQUEST, &heap, NULL, 0, NULL, 0);
     tap_ok (fake->decision == RM_REFUSED && heap.status == NV_ERR_NO_MEMORY && fake_bytes (fake, 1) == 0,
@@ -351,13 +353,12 @@ static void shim (void)
 {
     struct fake *other = fake_open (VERSION, RM_POSTURE_SHIM);
     uint32_t mine = fake_client (other, FILE_A), handle = 0;
-    uint8_t params[16] = {0}, head[48] = {0};
+    uint8_t params[16] = { 0 }, head[48] = { 0 };
 
     tap_ok (fake_alloc (other, FILE_A, mine, mine, &handle, 0x1234, params, 16) == 0 && other->decision == RM_CONTINUE &&
                 other->notes[RM_UNKNOWN_CLASS] == 1 && other->rm->objects.count == 2,
             "the shim lets an unknown class pass, counts it and keeps the object");
-    tap_ok (fake_control (other, FILE_A, mine, mine, 0x20801234, params, 4) == NO_ANSWER &&
-            other->decision == RM_UNKNOWN &&
+    tap_ok (fake_control (other, FILE_A, mine, mine, 0x20801234, params, 4) == NO_ANSWER && other->decision == RM_UNKNOWN &&
                 other->notes[RM_UNKNOWN_CONTROL] == 1,
             "an unknown control is unknown there too: it is the shim that lets it pass");
     fake_call (other, RM_NODE_OTHER, FILE_A, ALLOC_REQUEST, head, NULL, 0, NULL, 0);

@@ -53,7 +53,7 @@ static void duplicate (struct fake *fake)
 static void export (struct fake *fake)
 {
     struct fake_object *memory = any (fake, NV01_MEMORY_LOCAL_USER);
-    NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS params = {0};
+    NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS params = { 0 };
 
     if (memory == NULL || fake->export_count + 1 >= FAKE_EXPORTS)
         return;
@@ -187,11 +187,9 @@ static bool history (uint64_t seed, uint64_t limit, enum rm_posture posture)
         if (!all_agrees (fake, &totals)) {
             printf ("# seed %llu, step %d: %llu and %llu charged, the driver has %llu and %llu; %llu objects of %llu, "
                     "%llu pieces of %llu\n",
-                    (unsigned long long) seed, i, (unsigned long long) totals.bytes[0],
-                        (unsigned long long) totals.bytes[1],
+                    (unsigned long long) seed, i, (unsigned long long) totals.bytes[0], (unsigned long long) totals.bytes[1],
                     (unsigned long long) fake_bytes (fake, 0), (unsigned long long) fake_bytes (fake, 1),
-                    (unsigned long long) totals.objects, (unsigned long long) live (fake),
-                        (unsigned long long) totals.memories,
+                    (unsigned long long) totals.objects, (unsigned long long) live (fake), (unsigned long long) totals.memories,
                     (unsigned long long) memories (fake));
             return false;
         }
@@ -201,8 +199,7 @@ static bool history (uint64_t seed, uint64_t limit, enum rm_posture posture)
     for (uint64_t file = 1000; file < 1020; file++)
         fake_close_file (fake, file);
     rm_totals (fake->rm, &totals);
-    return fake_close (fake) && totals.objects == 0 && totals.memories == 0 && totals.bytes[0] == 0 &&
-        totals.bytes[1] == 0 &&
+    return fake_close (fake) && totals.objects == 0 && totals.memories == 0 && totals.bytes[0] == 0 && totals.bytes[1] == 0 &&
            peak > 50;
 }
 

@@ -24,7 +24,7 @@ struct bed {
 
 static struct party join (struct fake *fake, uint64_t file)
 {
-    struct party party = {.file = file, .client = fake_client (fake, file)};
+    struct party party = { .file = file, .client = fake_client (fake, file) };
 
     party.device = fake_device (fake, file, party.client, 0);
     fake_subdevice (fake, file, party.client, party.device);
@@ -34,20 +34,20 @@ static struct party join (struct fake *fake, uint64_t file)
 /* What another tenant does is in the driver, and in no record. */
 static struct party join_unseen (struct fake *fake)
 {
-    NVOS64_PARAMETERS head = {.hClass = NV01_ROOT_CLIENT};
-    NV0080_ALLOC_PARAMETERS device = {0};
-    struct party party = {.file = FILE_OTHER, .device = 1};
+    NVOS64_PARAMETERS head = { .hClass = NV01_ROOT_CLIENT };
+    NV0080_ALLOC_PARAMETERS device = { 0 };
+    struct party party = { .file = FILE_OTHER, .device = 1 };
 
     fake_driver (fake, FILE_OTHER, ALLOC_REQUEST, &head, NULL, NULL);
     party.client = head.hObjectNew;
-    head = (NVOS64_PARAMETERS) {.hRoot = party.client, .hObjectParent = party.client, .hObjectNew = 1, .hClass = NV01_DEVICE_0};
+    head = (NVOS64_PARAMETERS) { .hRoot = party.client, .hObjectParent = party.client, .hObjectNew = 1, .hClass = NV01_DEVICE_0 };
     fake_driver (fake, FILE_OTHER, ALLOC_REQUEST, &head, &device, NULL);
     return party;
 }
 
 static struct bed open_bed (void)
 {
-    struct bed bed = {.fake = fake_open ("580.159.04", RM_POSTURE_GUARD)};
+    struct bed bed = { .fake = fake_open ("580.159.04", RM_POSTURE_GUARD) };
 
     bed.fake->limit[0] = 100 * MIB;
     bed.own = join (bed.fake, FILE_A);
@@ -58,24 +58,26 @@ static struct bed open_bed (void)
 
 static void make_unseen (struct bed *bed, uint32_t handle, uint64_t bytes)
 {
-    struct fake_memory_params memory = {.common.size = bytes};
-    NVOS64_PARAMETERS head = {.hRoot = bed->other.client, .hObjectParent = 1, .hObjectNew = handle, .hClass = NV01_MEMORY_LOCAL_USER};
+    struct fake_memory_params memory = { .common.size = bytes };
+    NVOS64_PARAMETERS head = {
+        .hRoot = bed->other.client, .hObjectParent = 1, .hObjectNew = handle, .hClass = NV01_MEMORY_LOCAL_USER
+    };
 
     fake_driver (bed->fake, FILE_OTHER, ALLOC_REQUEST, &head, &memory, NULL);
 }
 
 static NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS exported_list (uint32_t first, uint32_t second)
 {
-    return (NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS) {
-        .fd = EXPORTED, .objects = {first, second}, .numObjects = (uint16_t) (1 + (second != 0))
-    };
+    return (NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS) { .fd = EXPORTED,
+                                                               .objects = { first, second },
+                                                               .numObjects = (uint16_t) (1 + (second != 0)) };
 }
 
 static void export_unseen (struct bed *bed, uint32_t first, uint32_t second)
 {
     static NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS list;
-    NVOS54_PARAMETERS head = fake_control_head (bed->other.client, bed->other.client, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD, &list,
-                                                sizeof (list));
+    NVOS54_PARAMETERS head = fake_control_head (bed->other.client, bed->other.client, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD,
+                                                &list, sizeof (list));
 
     list = exported_list (first, second);
     fake_driver (bed->fake, FILE_OTHER, CONTROL_REQUEST, &head, &list, NULL);
@@ -86,7 +88,8 @@ static void export_own (struct bed *bed, uint32_t first, uint32_t second)
     static NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS list;
 
     list = exported_list (first, second);
-    fake_control (bed->fake, FILE_A, bed->own.client, bed->own.client, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD, &list, sizeof (list));
+    fake_control (bed->fake, FILE_A, bed->own.client, bed->own.client, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD, &list,
+                  sizeof (list));
 }
 
 /* Its status; handles: what is given for those, and what it made. */
@@ -100,7 +103,8 @@ static uint32_t import_as (struct bed *bed, const struct party *by, uint32_t fir
     };
     for (uint32_t i = 0; i < count; i++)
         list.objects[i] = handles[i];
-    status = fake_control (bed->fake, by->file, by->client, by->client, NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD, &list, sizeof (list));
+    status = fake_control (bed->fake, by->file, by->client, by->client, NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD, &list,
+                           sizeof (list));
     for (uint32_t i = 0; i < count; i++)
         handles[i] = list.objects[i];
     return status;
@@ -115,11 +119,12 @@ static uint32_t import_list (struct bed *bed, const struct party *by, uint32_t f
 
 static uint32_t import_one (struct bed *bed, const struct party *by, uint32_t *handle)
 {
-    NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS one = {.fd = EXPORTED};
+    NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS one = { .fd = EXPORTED };
     uint32_t status;
 
     one.object.data.rmObject.hDevice = one.object.data.rmObject.hParent = by->device;
-    status = fake_control (bed->fake, by->file, by->client, by->client, NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD, &one, sizeof (one));
+    status = fake_control (bed->fake, by->file, by->client, by->client, NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD, &one,
+                           sizeof (one));
     *handle = one.object.data.rmObject.hObject;
     return status;
 }
@@ -130,8 +135,9 @@ static unsigned handles_in_driver (const struct fake *fake)
 
     /* The guard's own client and device stay. */
     for (unsigned i = 0; i < fake->object_count; i++)
-        count += fake->objects[i].live && (fake->objects[i].client != fake->guard_client ||
-                                           (fake->objects[i].handle != fake->guard_client && fake->objects[i].handle != fake->guard_device));
+        count += fake->objects[i].live &&
+                 (fake->objects[i].client != fake->guard_client ||
+                  (fake->objects[i].handle != fake->guard_client && fake->objects[i].handle != fake->guard_device));
     return count;
 }
 
@@ -139,7 +145,7 @@ static unsigned handles_in_driver (const struct fake *fake)
 static void foreign (void)
 {
     struct bed bed = open_bed ();
-    uint32_t handles[2] = {0}, more[2] = {0}, one;
+    uint32_t handles[2] = { 0 }, more[2] = { 0 }, one;
     struct rm_piece piece;
     unsigned before;
 
@@ -160,7 +166,8 @@ static void foreign (void)
     tap_ok (import_list (&bed, &bed.own, 0, 2, more) == NV_ERR_NO_MEMORY && fake_charged (bed.fake, 0) == 0 &&
                 handles_in_driver (bed.fake) == before,
             "of a list nothing stays where one piece is beyond the quota");
-    tap_ok (import_one (&bed, &bed.own, &one) == 0 && fake_charged (bed.fake, 0) == 60 * MIB, "the form for one object is charged too");
+    tap_ok (import_one (&bed, &bed.own, &one) == 0 && fake_charged (bed.fake, 0) == 60 * MIB,
+            "the form for one object is charged too");
     fake_free (bed.fake, FILE_A, bed.own.client, one);
     tap_ok (fake_close (bed.fake), "nothing is left");
 }
@@ -168,7 +175,7 @@ static void foreign (void)
 static void own (void)
 {
     struct bed bed = open_bed ();
-    uint32_t first = 0, second = 0, handles[2] = {0}, again[2] = {0}, one;
+    uint32_t first = 0, second = 0, handles[2] = { 0 }, again[2] = { 0 }, one;
     uint64_t bytes = 30 * MIB;
     struct rm_piece piece;
     unsigned before;
@@ -186,7 +193,8 @@ static void own (void)
             "each of the right piece: the one that is left holds it");
     fake_free (bed.fake, FILE_B, bed.second.client, handles[0]);
     tap_ok (fake_charged (bed.fake, 0) == 30 * MIB, "the charge ends with the last handle");
-    tap_ok (import_list (&bed, &bed.own, 1, 1, again) == 0 && fake_charged (bed.fake, 0) == 30 * MIB, "so it is in the client that exported it");
+    tap_ok (import_list (&bed, &bed.own, 1, 1, again) == 0 && fake_charged (bed.fake, 0) == 30 * MIB,
+            "so it is in the client that exported it");
     fake_free (bed.fake, FILE_B, bed.second.client, handles[1]);
     fake_free (bed.fake, FILE_A, bed.own.client, second);
     fake_free (bed.fake, FILE_A, bed.own.client, again[0]);
@@ -200,7 +208,7 @@ static void own (void)
 static void empty (void)
 {
     struct bed bed = open_bed ();
-    uint32_t shared = 0, kept = 0, none[2] = {0x1234, 0}, given[2];
+    uint32_t shared = 0, kept = 0, none[2] = { 0x1234, 0 }, given[2];
     uint64_t bytes = 30 * MIB;
     unsigned before;
 
@@ -216,7 +224,8 @@ static void empty (void)
     tap_ok (import_as (&bed, &bed.own, 7, 2, given) != 0 && fake_charged (bed.fake, 0) == 60 * MIB &&
                 handles_in_driver (bed.fake) == before && rm_has_object (bed.fake->rm, bed.own.client, kept),
             "memory is not freed by an import that fails");
-    tap_ok (import_as (&bed, &bed.own, 7, 1, none) == 0 && fake_charged (bed.fake, 0) == 60 * MIB && handles_in_driver (bed.fake) == before,
+    tap_ok (import_as (&bed, &bed.own, 7, 1, none) == 0 && fake_charged (bed.fake, 0) == 60 * MIB &&
+                handles_in_driver (bed.fake) == before,
             "of an empty slot nothing is imported");
     fake_free (bed.fake, FILE_A, bed.own.client, shared);
     fake_free (bed.fake, FILE_A, bed.own.client, kept);
@@ -253,7 +262,7 @@ static uint64_t bytes_of (const struct bed *bed)
 {
     const struct fake *fake = bed->fake;
     uint64_t sum = plan.mapped;
-    bool is_counted[FAKE_MEMORIES] = {false};
+    bool is_counted[FAKE_MEMORIES] = { false };
 
     for (unsigned i = 0; i < fake->object_count; i++) {
         const struct fake_object *object = &fake->objects[i];
@@ -271,9 +280,9 @@ static uint64_t bytes_of (const struct bed *bed)
 static bool attempt (uint64_t limit, unsigned swap, unsigned back, unsigned map)
 {
     struct bed bed = open_bed ();
-    uint32_t shared = 0, handles[1] = {0x77};
+    uint32_t shared = 0, handles[1] = { 0x77 };
     uint64_t bytes = 30 * MIB;
-    NVOS55_PARAMETERS duplicate = {.hClient = bed.other.client, .hParent = 1, .hObject = 9, .hClientSrc = bed.own.client};
+    NVOS55_PARAMETERS duplicate = { .hClient = bed.other.client, .hParent = 1, .hObject = 9, .hClientSrc = bed.own.client };
     bool is_charged;
 
     bed.fake->limit[0] = limit;

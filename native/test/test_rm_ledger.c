@@ -20,7 +20,7 @@ struct bed {
 
 static struct bed open_bed (void)
 {
-    struct bed bed = {.fake = fake_open (VERSION, RM_POSTURE_GUARD)};
+    struct bed bed = { .fake = fake_open (VERSION, RM_POSTURE_GUARD) };
 
     bed.fake->limit[0] = 100 * MIB;
     bed.client = fake_client (bed.fake, FILE_A);
@@ -32,18 +32,24 @@ static struct bed open_bed (void)
 /* An ALLOC of a device under `handle`, and what the kernel makes of it: a class below a parent, under another handle. */
 static void race (struct bed *bed, uint32_t handle, uint32_t class, uint32_t parent, uint32_t other, uint64_t bytes)
 {
-    NV0080_ALLOC_PARAMETERS device = {0};
+    NV0080_ALLOC_PARAMETERS device = { 0 };
     union {
         struct fake_memory_params memory;
         NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS group;
         uint8_t room[FAKE_CHANNEL_PARAMS];
-    } params = {.room = {0}};
+    } params = { .room = { 0 } };
     NVOS64_PARAMETERS seen = {
-        .hRoot = bed->client, .hObjectParent = bed->client, .hObjectNew = handle, .hClass = NV01_DEVICE_0,
+        .hRoot = bed->client,
+        .hObjectParent = bed->client,
+        .hObjectNew = handle,
+        .hClass = NV01_DEVICE_0,
         .pAllocParms = (NvP64) (uintptr_t) &device,
     };
     NVOS64_PARAMETERS made = {
-        .hRoot = bed->client, .hObjectParent = parent, .hObjectNew = other, .hClass = class,
+        .hRoot = bed->client,
+        .hObjectParent = parent,
+        .hObjectNew = other,
+        .hClass = class,
         .pAllocParms = (NvP64) (uintptr_t) &params,
     };
 
@@ -56,7 +62,7 @@ static void race (struct bed *bed, uint32_t handle, uint32_t class, uint32_t par
 
 static uint32_t phantom (struct bed *bed, uint32_t handle)
 {
-    NV0080_ALLOC_PARAMETERS params = {0};
+    NV0080_ALLOC_PARAMETERS params = { 0 };
 
     return fake_alloc (bed->fake, FILE_A, bed->client, bed->client, &handle, NV01_DEVICE_0, &params, sizeof (params));
 }
@@ -100,11 +106,12 @@ static void raced (void)
 {
     struct bed bed = open_bed ();
     uint32_t group = HANDLE + 1, device = HANDLE + 2, subdevice, channel, handle = 0;
-    NV0080_ALLOC_PARAMETERS params = {0};
+    NV0080_ALLOC_PARAMETERS params = { 0 };
 
     race (&bed, HANDLE, KEPLER_CHANNEL_GROUP_A, bed.device, group, 0);
     channel = fake_channel (bed.fake, FILE_A, bed.client, group);
-    tap_ok (channel != 0 && rm_groups (bed.fake->rm, 0) == 1, "C2: a channel group that no call was said to make is one of the tenant's");
+    tap_ok (channel != 0 && rm_groups (bed.fake->rm, 0) == 1,
+            "C2: a channel group that no call was said to make is one of the tenant's");
     rm_freeze (bed.fake->rm, 0, true);
     tap_ok (frozen (bed.fake) == 1, "and its channels are stopped");
     rm_freeze (bed.fake->rm, 0, false);
@@ -133,13 +140,13 @@ static void raced (void)
 static void raced_memory (void)
 {
     struct bed bed = open_bed ();
-    struct rm_piece piece = {0};
-    NVOS00_PARAMETERS head = {.hRoot = bed.client, .hObjectOld = HANDLE + 1};
-    struct rm_call call = {.node = RM_NODE_CONTROL, .file = FILE_A, .request = FREE_REQUEST, .head = &head, .head_size = 16};
+    struct rm_piece piece = { 0 };
+    NVOS00_PARAMETERS head = { .hRoot = bed.client, .hObjectOld = HANDLE + 1 };
+    struct rm_call call = { .node = RM_NODE_CONTROL, .file = FILE_A, .request = FREE_REQUEST, .head = &head, .head_size = 16 };
 
     race (&bed, HANDLE, NV01_MEMORY_LOCAL_USER, bed.device, HANDLE + 1, 32 * MIB);
-    tap_ok (rm_begin (bed.fake->rm, &call) == RM_PERFORM &&
-                rm_pieces (bed.fake->rm, bed.client, HANDLE + 1, &piece, 1) == 1 && piece.bytes == 32 * MIB,
+    tap_ok (rm_begin (bed.fake->rm, &call) == RM_PERFORM && rm_pieces (bed.fake->rm, bed.client, HANDLE + 1, &piece, 1) == 1 &&
+                piece.bytes == 32 * MIB,
             "M2: memory that nobody knew of is looked at like any other when it is freed");
     tap_ok (fake_charged (bed.fake, 0) == 32 * MIB, "and charged until then");
     fake_driver (bed.fake, FILE_A, FREE_REQUEST, &head, NULL, NULL);
@@ -160,10 +167,10 @@ static void unknown (void)
     struct bed bed = open_bed ();
     struct fake *fake = bed.fake;
     unsigned noted = fake->notes[RM_UNKNOWN_OBJECT], asked;
-    NVOS57_PARAMETERS share = {.hClient = bed.client, .hObject = HANDLE};
+    NVOS57_PARAMETERS share = { .hClient = bed.client, .hObject = HANDLE };
     uint32_t handle = 0, other, device = HANDLE + 5;
-    NV0080_ALLOC_PARAMETERS first = {0};
-    uint8_t params[16] = {0};
+    NV0080_ALLOC_PARAMETERS first = { 0 };
+    uint8_t params[16] = { 0 };
 
     tap_ok (is_unknown (fake, fake_alloc (fake, FILE_A, bed.client, HANDLE, &handle, GF100_SUBDEVICE_MASTER, NULL, 0), &noted),
             "an ALLOC below an object that is not there is refused");
@@ -181,7 +188,8 @@ static void unknown (void)
     tap_ok (!rm_has_object (fake->rm, other, other), "a client is not known by its own ALLOC, which is continued");
     asked = fake->handle_calls;
     fake_control (fake, FILE_A, other, other, 0x00000102, params, 16);
-    tap_ok (rm_has_object (fake->rm, other, other) && fake->handle_calls == asked, "the first control on it that succeeds is the evidence");
+    tap_ok (rm_has_object (fake->rm, other, other) && fake->handle_calls == asked,
+            "the first control on it that succeeds is the evidence");
     other = fake_client (fake, FILE_A);
     fake->next_status = NV_ERR_INVALID_CLIENT;
     fake_control (fake, FILE_A, other, other, 0x00000102, params, 16);
@@ -212,11 +220,11 @@ static void channels (void)
     struct bed bed = open_bed ();
     struct fake *fake = bed.fake;
     uint32_t group = fake_group (fake, FILE_A, bed.client, bed.device, COMPUTE), copy = 0, bare, lone = 0, channel;
-    NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS params = {.engineType = COMPUTE};
+    NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS params = { .engineType = COMPUTE };
     union {
         NV_CHANNEL_ALLOC_PARAMS common;
         uint8_t room[FAKE_CHANNEL_PARAMS];
-    } of_channel = {.room = {0}};
+    } of_channel = { .room = { 0 } };
 
     tap_ok (fake_dup (fake, FILE_A, bed.client, bed.device, &copy, bed.client, group) == 0, "a group is duplicated");
     channel = fake_channel (fake, FILE_A, bed.client, copy);
@@ -238,7 +246,8 @@ static void channels (void)
     bare = fake_device (fake, FILE_A, bed.client, 0);
     copy = 0;
     tap_ok (fake_alloc (fake, FILE_A, bed.client, bare, &copy, KEPLER_CHANNEL_GROUP_A, &params, sizeof (params)) ==
-                NV_ERR_OBJECT_NOT_FOUND && fake->decision == RM_REFUSED,
+                    NV_ERR_OBJECT_NOT_FOUND &&
+                fake->decision == RM_REFUSED,
             "without a subdevice there is no group");
     tap_ok (fake_close (fake), "nothing is left");
 }
@@ -249,7 +258,7 @@ static void slices (void)
     struct bed bed = open_bed ();
     struct fake *fake = bed.fake;
     uint32_t group;
-    uint8_t params[3] = {1};
+    uint8_t params[3] = { 1 };
 
     fake->slice[0] = 500;
     for (unsigned round = 0; round < 2; round++) {
@@ -276,7 +285,7 @@ static void charges (void)
 {
     struct bed bed = open_bed ();
     struct fake *fake = bed.fake, *lender = fake_open (VERSION, RM_POSTURE_GUARD);
-    uint32_t handles[3] = {0}, copy = 0, group;
+    uint32_t handles[3] = { 0 }, copy = 0, group;
     uint64_t bytes = 4096;
     struct fake_object *foreign;
 
@@ -292,7 +301,8 @@ static void charges (void)
     tap_ok (fake_charged (fake, 0) == CONTEXT && rm_reported (fake->rm, 0, 0) == 0, "M6: a group's context is charged");
     for (unsigned i = 0; i < 100 && fake_group (fake, FILE_A, bed.client, bed.device, COMPUTE) != 0; i++)
         continue;
-    tap_ok (fake->notes[RM_OVER_QUOTA] == 1 && fake_charged (fake, 0) <= 100 * MIB, "there are no more of them than the quota has room for");
+    tap_ok (fake->notes[RM_OVER_QUOTA] == 1 && fake_charged (fake, 0) <= 100 * MIB,
+            "there are no more of them than the quota has room for");
     fake_free (fake, FILE_A, bed.client, bed.device);
     tap_ok (group != 0 && fake_charged (fake, 0) == 0, "and they are refunded");
 
@@ -300,16 +310,16 @@ static void charges (void)
     bed.device = fake_device (fake, FILE_A, bed.client, 0);
     bed.subdevice = fake_subdevice (fake, FILE_A, bed.client, bed.device);
     {
-        NVOS64_PARAMETERS head = {.hClass = NV01_ROOT_CLIENT};
-        NV0080_ALLOC_PARAMETERS device = {0};
-        struct fake_memory_params memory = {.common.size = 60 * MIB};
+        NVOS64_PARAMETERS head = { .hClass = NV01_ROOT_CLIENT };
+        NV0080_ALLOC_PARAMETERS device = { 0 };
+        struct fake_memory_params memory = { .common.size = 60 * MIB };
         uint32_t client;
 
         fake_driver (fake, FILE_B, ALLOC_REQUEST, &head, NULL, NULL);
         client = head.hObjectNew;
-        head = (NVOS64_PARAMETERS) {.hRoot = client, .hObjectParent = client, .hObjectNew = 1, .hClass = NV01_DEVICE_0};
+        head = (NVOS64_PARAMETERS) { .hRoot = client, .hObjectParent = client, .hObjectNew = 1, .hClass = NV01_DEVICE_0 };
         fake_driver (fake, FILE_B, ALLOC_REQUEST, &head, &device, NULL);
-        head = (NVOS64_PARAMETERS) {.hRoot = client, .hObjectParent = 1, .hObjectNew = 2, .hClass = NV01_MEMORY_LOCAL_USER};
+        head = (NVOS64_PARAMETERS) { .hRoot = client, .hObjectParent = 1, .hObjectNew = 2, .hClass = NV01_MEMORY_LOCAL_USER };
         fake_driver (fake, FILE_B, ALLOC_REQUEST, &head, &memory, NULL);
         foreign = fake_find (fake, client, 2);
     }

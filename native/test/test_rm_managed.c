@@ -14,7 +14,7 @@ static struct fake *fake;
 
 static void uvm (uint64_t file, uint32_t request, int gpu, uint32_t status)
 {
-    uint8_t params[64] = {0};
+    uint8_t params[64] = { 0 };
     UVM_REGISTER_GPU_PARAMS *on = (void *) params;
     UVM_UNREGISTER_GPU_PARAMS *off = (void *) params;
 
@@ -82,8 +82,7 @@ static void steps (void)
     tap_ok (charged (100, 0), "and is its charge afterwards");
     rm_unmap (fake->rm, BASE + 40 * MIB, 60 * MIB);
     tap_ok (charged (40, 0), "which ends with it");
-    tap_ok (rm_mapping_begin (fake->rm, 0, BASE, 40 * MIB, &mapping) && charged (40, 0),
-            "what has its place needs nothing");
+    tap_ok (rm_mapping_begin (fake->rm, 0, BASE, 40 * MIB, &mapping) && charged (40, 0), "what has its place needs nothing");
     rm_unmap (fake->rm, BASE, 10 * MIB);
     rm_mapping_made (fake->rm, &mapping, BASE);
     tap_ok (charged (40, 0), "what was unmapped there meanwhile is charged again");

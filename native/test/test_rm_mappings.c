@@ -78,8 +78,8 @@ static void step (void)
         break;
     case 15:
     case 16:
-        unmap (random_below (2) != 0 ? UVM_UNMAP_EXTERNAL : UVM_MAP_EXTERNAL_SPARSE, file,
-               (int) random_below (FAKE_GPUS), first, 1 + count / 4);
+        unmap (random_below (2) != 0 ? UVM_UNMAP_EXTERNAL : UVM_MAP_EXTERNAL_SPARSE, file, (int) random_below (FAKE_GPUS), first,
+               1 + count / 4);
         break;
     case 17:
         if (random_below (30) == 0)

@@ -10,21 +10,21 @@ static void quota (void)
     struct bench b = bench (100 * MIB);
     uint32_t first, second, third;
     uint64_t bytes = 10 * MIB + 1;
-    struct fake_memory_params params = {0};
-    NVOS21_PARAMETERS head = {0};
+    struct fake_memory_params params = { 0 };
+    NVOS21_PARAMETERS head = { 0 };
 
     tap_ok (b.fake->gid_calls == 1 && take (&b, 60 * MIB, &first) == 0 && fake_charged (b.fake, 0) == 60 * MIB,
             "rm asks for a subdevice's UUID by itself, and charges its GPU");
     tap_ok (take (&b, 41 * MIB, &second) == NV_ERR_NO_MEMORY && b.fake->decision == RM_REFUSED &&
-            b.fake->notes[RM_OVER_QUOTA] == 1 &&
-                fake_charged (b.fake, 0) == 60 * MIB && b.fake->last_noted == NV01_MEMORY_LOCAL_USER,
+                b.fake->notes[RM_OVER_QUOTA] == 1 && fake_charged (b.fake, 0) == 60 * MIB &&
+                b.fake->last_noted == NV01_MEMORY_LOCAL_USER,
             "over the quota the answer is status 0x51, the driver is not asked and nothing is charged");
     tap_ok (take (&b, 40 * MIB, &second) == 0 && take (&b, 1, &third) == NV_ERR_NO_MEMORY,
             "the quota can be used to its last byte");
     tap_ok (fake_free (b.fake, FILE_A, b.client, first) == 0 && fake_charged (b.fake, 0) == 40 * MIB && even (&b),
             "FREE gives the bytes back");
     b.fake->granule = 2 * MIB;
-    tap_ok (fake_memory (b.fake, FILE_A, b.client, b.device, &(uint32_t) {0}, &bytes) == 0 && bytes == 12 * MIB &&
+    tap_ok (fake_memory (b.fake, FILE_A, b.client, b.device, &(uint32_t) { 0 }, &bytes) == 0 && bytes == 12 * MIB &&
                 fake_charged (b.fake, 0) == 52 * MIB,
             "the size that counts is the one that the driver granted, not the one asked for");
     b.fake->grant = MIB;
@@ -60,7 +60,7 @@ static void trees (void)
 {
     struct bench b = bench (0);
     uint32_t handle, child = 0, range;
-    uint8_t params[4] = {0};
+    uint8_t params[4] = { 0 };
     uint64_t bytes = MIB;
 
     take (&b, 5 * MIB, &handle);
@@ -116,9 +116,8 @@ static void keys (void)
 static void handles_again (void)
 {
     struct bench b = bench (0);
-    NVOS00_PARAMETERS head = {0};
-    struct rm_call call = {.node = RM_NODE_CONTROL, .file = FILE_A, .request = FREE_REQUEST, .head = &head,
-                           .head_size = 16};
+    NVOS00_PARAMETERS head = { 0 };
+    struct rm_call call = { .node = RM_NODE_CONTROL, .file = FILE_A, .request = FREE_REQUEST, .head = &head, .head_size = 16 };
     uint32_t handle = 0x99;
     uint64_t bytes = MIB;
 
@@ -143,15 +142,13 @@ static void unknown_gpu (void)
     uint64_t bytes = 6 * MIB, more = 3 * MIB;
 
     fake->limit[0] = 8 * MIB;
-    tap_ok (fake_memory (fake, FILE_A, client, device, &handle, &bytes) == 0 && fake_charged (fake, 0) == 0 &&
-                fake->own_calls == 0,
+    tap_ok (fake_memory (fake, FILE_A, client, device, &handle, &bytes) == 0 && fake_charged (fake, 0) == 0 && fake->own_calls == 0,
             "memory of a device whose GPU is not known yet is let through");
     handle = 0;
     fake_memory (fake, FILE_A, client, second, &handle, &more);
     fake->no_gid = true;
     fake_subdevice (fake, FILE_A, client, device);
-    tap_ok (fake->gid_calls == 1 && fake_charged (fake, 0) == 0,
-            "a subdevice that does not tell its UUID changes nothing");
+    tap_ok (fake->gid_calls == 1 && fake_charged (fake, 0) == 0, "a subdevice that does not tell its UUID changes nothing");
     fake->no_gid = false;
     fake_subdevice (fake, FILE_A, client, device);
     tap_ok (fake_charged (fake, 0) == 9 * MIB && fake_bytes (fake, 0) == 9 * MIB,
@@ -169,7 +166,7 @@ static void lazily (void)
     struct fake *fake = fake_open (VERSION, RM_POSTURE_SHIM);
     struct rm_totals totals;
     uint32_t client = 0, device;
-    NVOS64_PARAMETERS head = {0};
+    NVOS64_PARAMETERS head = { 0 };
 
     /* The driver alone makes the client: rm has not seen it. */
     head.hClass = NV01_ROOT_CLIENT;
@@ -189,7 +186,7 @@ static void lazily (void)
 static uint32_t heap (struct bench *b, uint32_t function, uint32_t attributes, uint32_t flags, uint64_t bytes,
                       NVOS32_PARAMETERS *head)
 {
-    *head = (NVOS32_PARAMETERS) {.hRoot = b->client, .hObjectParent = b->device, .function = function};
+    *head = (NVOS32_PARAMETERS) { .hRoot = b->client, .hObjectParent = b->device, .function = function };
     head->data.AllocSize.flags = flags;
     if (function == NVOS32_FUNCTION_ALLOC_TILED_PITCH_HEIGHT) {
         head->data.AllocTiledPitchHeight.attr = attributes;
@@ -210,7 +207,7 @@ static void legacy (void)
 {
     struct bench b = bench (100 * MIB);
     NVOS32_PARAMETERS head;
-    nv_ioctl_nvos02_parameters_with_fd window = {0};
+    nv_ioctl_nvos02_parameters_with_fd window = { 0 };
     uint32_t handle;
 
     tap_ok (heap (&b, NVOS32_FUNCTION_ALLOC_SIZE, 0, 0, 10 * MIB, &head) == 0 && fake_charged (b.fake, 0) == 10 * MIB,
@@ -220,8 +217,7 @@ static void legacy (void)
                 heap (&b, NVOS32_FUNCTION_ALLOC_TILED_PITCH_HEIGHT, 0, 0, 30 * MIB, &head) == 0 &&
                 fake_charged (b.fake, 0) == 60 * MIB && even (&b),
             "functions 14 and 6 too, by their own layouts");
-    tap_ok (heap (&b, NVOS32_FUNCTION_ALLOC_SIZE, 0, 0, 41 * MIB, &head) == NV_ERR_NO_MEMORY &&
-                b.fake->decision == RM_REFUSED,
+    tap_ok (heap (&b, NVOS32_FUNCTION_ALLOC_SIZE, 0, 0, 41 * MIB, &head) == NV_ERR_NO_MEMORY && b.fake->decision == RM_REFUSED,
             "and refused over the quota");
     tap_ok (heap (&b, NVOS32_FUNCTION_ALLOC_SIZE, 0x2000000, 0, 90 * MIB, &head) == 0 &&
                 heap (&b, NVOS32_FUNCTION_ALLOC_SIZE, 0, NVOS32_ALLOC_FLAGS_VIRTUAL, 90 * MIB, &head) == 0 &&
@@ -230,7 +226,7 @@ static void legacy (void)
     heap (&b, NVOS32_FUNCTION_INFO, 0, 0, 0, &head);
     tap_ok (head.total == 100 * MIB && head.free == 40 * MIB && head.data.Info.size == 40 * MIB,
             "its function 5 answers with the share's numbers");
-    head = (NVOS32_PARAMETERS) {.hRoot = b.client, .function = NVOS32_FUNCTION_FREE, .data.Free.hMemory = handle};
+    head = (NVOS32_PARAMETERS) { .hRoot = b.client, .function = NVOS32_FUNCTION_FREE, .data.Free.hMemory = handle };
     fake_call (b.fake, RM_NODE_CONTROL, FILE_A, HEAP_REQUEST, &head, NULL, 0, NULL, 0);
     tap_ok (fake_charged (b.fake, 0) == 50 * MIB && even (&b), "its function 3 gives back");
     tap_ok (heap (&b, NVOS32_FUNCTION_ALLOC_TILED_PITCH_HEIGHT, 0, 0, UINT64_MAX, &head) == NV_ERR_NO_MEMORY &&
@@ -248,15 +244,15 @@ static void legacy (void)
 static void forgotten (void)
 {
     struct bench b = bench (100 * MIB);
-    struct fake_memory_params params = {0};
-    NVOS64_PARAMETERS head = {0};
-    struct rm_call call = {.node = RM_NODE_CONTROL,
-                           .file = FILE_A,
-                           .request = ALLOC_REQUEST,
-                           .head = &head,
-                           .head_size = 48,
-                           .params = &params,
-                           .params_size = 128};
+    struct fake_memory_params params = { 0 };
+    NVOS64_PARAMETERS head = { 0 };
+    struct rm_call call = { .node = RM_NODE_CONTROL,
+                            .file = FILE_A,
+                            .request = ALLOC_REQUEST,
+                            .head = &head,
+                            .head_size = 48,
+                            .params = &params,
+                            .params_size = 128 };
 
     head.hRoot = b.client;
     head.hObjectParent = b.device;
@@ -282,11 +278,14 @@ static void many (void)
     size_t longest = 0;
     NVOS64_PARAMETERS head;
     NVOS00_PARAMETERS freed;
-    struct rm_call call = {.node = RM_NODE_CONTROL, .file = FILE_A, .request = ALLOC_REQUEST, .head = &head};
+    struct rm_call call = { .node = RM_NODE_CONTROL, .file = FILE_A, .request = ALLOC_REQUEST, .head = &head };
 
     for (uint32_t i = 0; i < 100000; i++) {
         head = (NVOS64_PARAMETERS) {
-            .hRoot = b.client, .hObjectParent = b.device, .hObjectNew = 0x60000000 + i, .hClass = NV01_MEMORY_SYSTEM,
+            .hRoot = b.client,
+            .hObjectParent = b.device,
+            .hObjectNew = 0x60000000 + i,
+            .hClass = NV01_MEMORY_SYSTEM,
         };
         call.head_size = sizeof (head);
         rm_begin (b.fake->rm, &call);
@@ -305,7 +304,7 @@ static void many (void)
     call.request = FREE_REQUEST;
     call.head = &freed;
     for (uint32_t i = 0; i < 100000; i++) {
-        freed = (NVOS00_PARAMETERS) {.hRoot = b.client, .hObjectOld = 0x60000000 + i * 7919 % 100000};
+        freed = (NVOS00_PARAMETERS) { .hRoot = b.client, .hObjectOld = 0x60000000 + i * 7919 % 100000 };
         call.head_size = sizeof (freed);
         rm_begin (b.fake->rm, &call);
         rm_end (b.fake->rm, &call, 0);

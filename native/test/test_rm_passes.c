@@ -9,8 +9,8 @@
 #define COUNT(array) (sizeof (array) / sizeof ((array)[0]))
 #define HANDLE 0xc1d00001u
 
-static const char *const versions[] = {"535.104.05", "545.29.06", "550.54.14", "560.28.03",
-                                       "570.86.15", "580.159.04", "590.44.01", "595.45.04"};
+static const char *const versions[] = { "535.104.05", "545.29.06",  "550.54.14", "560.28.03",
+                                        "570.86.15",  "580.159.04", "590.44.01", "595.45.04" };
 static uint8_t params[16384];
 
 static unsigned noted (const struct fake *fake)
@@ -50,7 +50,7 @@ static bool is_nothing (struct fake *fake, enum rm_node node, uint32_t number)
         NVOS54_PARAMETERS head = fake_control_head (HANDLE, HANDLE, number, with ? params : NULL, with ? sizeof (params) : 0);
         const NVOS54_PARAMETERS before = head;
         unsigned notes = noted (fake), changed = fake->changed[0] + fake->changed[1];
-        struct rm_call call = {.node = node, .file = 1, .request = CONTROL_REQUEST, .head = &head, .head_size = sizeof (head)};
+        struct rm_call call = { .node = node, .file = 1, .request = CONTROL_REQUEST, .head = &head, .head_size = sizeof (head) };
         enum rm_verdict decision;
 
         call.params = with ? params : NULL;

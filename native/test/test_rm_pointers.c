@@ -55,7 +55,7 @@ static bool takes_size (const struct rm_abi *abi, const struct driver_params *fa
 {
     static uint8_t params[16384];
     struct rm_embedded embedded;
-    uint8_t head[32] = {0};
+    uint8_t head[32] = { 0 };
 
     set32 (head, 8, facts->number);
     set32 (head, 24, size);
@@ -89,10 +89,7 @@ static void control (const struct rm_abi *abi, const struct driver_params *facts
 
 /* Those of which the driver follows nothing: it compares the one with names that ALLOC_OS_EVENT gave, and only writes the
  * others, which alloc_begin clears (below). */
-static bool is_followed (uint32_t class)
-{
-    return class != 0x79 && class != 0x3e && class != 0x40 && class != 0x50a0;
-}
+static bool is_followed (uint32_t class) { return class != 0x79 && class != 0x3e && class != 0x40 && class != 0x50a0; }
 
 static void class (const struct rm_abi *abi, const struct driver_params *facts, unsigned branch)
 {
@@ -166,13 +163,13 @@ static void addresses (void)
 {
     struct fake *fake = fake_open ("580.159.04", RM_POSTURE_GUARD);
     uint32_t client = fake_client (fake, 1), device = fake_device (fake, 1, client, 0), handle = 0;
-    static const uint32_t classes[] = {0x3e, 0x40, 0x50a0};
+    static const uint32_t classes[] = { 0x3e, 0x40, 0x50a0 };
     bool are_none = true;
 
     fake->limit[0] = 64 * MIB;
     fake_subdevice (fake, 1, client, device);
     for (size_t i = 0; i < sizeof (classes) / sizeof (classes[0]); i++) {
-        uint8_t params[128] = {0};
+        uint8_t params[128] = { 0 };
 
         set64 (params, 64, MIB);
         set64 (params, 96, 0x1000);
@@ -180,7 +177,7 @@ static void addresses (void)
         are_none = are_none && fake->decision == RM_PERFORM && get64 (params, 96) == 0;
     }
     for (uint32_t function = 2; function <= 14; function += function == 2 ? 4 : 8) { /* size, tiled, range */
-        uint8_t head[184] = {0};
+        uint8_t head[184] = { 0 };
         size_t at = function == 14 ? 128 : 120;
 
         set32 (head, 0, client);

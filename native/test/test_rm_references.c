@@ -8,26 +8,23 @@
 static void duplicates (void)
 {
     struct bench b = bench (10 * MIB);
-    uint32_t other = fake_client (b.fake, FILE_B), device = fake_device (b.fake, FILE_B, other, 0), handle, copy = 0,
-        third = 0;
+    uint32_t other = fake_client (b.fake, FILE_B), device = fake_device (b.fake, FILE_B, other, 0), handle, copy = 0, third = 0;
 
     take (&b, 8 * MIB, &handle);
     tap_ok (fake_dup (b.fake, FILE_B, other, device, &copy, b.client, handle) == 0 && copy != 0 &&
                 fake_charged (b.fake, 0) == 8 * MIB,
             "a duplicate is a reference, not memory");
     fake_free (b.fake, FILE_A, b.client, handle);
-    tap_ok (fake_charged (b.fake, 0) == 8 * MIB && even (&b),
-            "memory lives until its last handle is gone, across clients");
+    tap_ok (fake_charged (b.fake, 0) == 8 * MIB && even (&b), "memory lives until its last handle is gone, across clients");
     tap_ok (fake_dup (b.fake, FILE_B, other, device, &third, other, copy) == 0, "a duplicate can be duplicated");
     b.fake->next_status = NV_ERR_INSUFFICIENT_RESOURCES;
-    tap_ok (fake_dup (b.fake, FILE_B, other, device, &(uint32_t) {0}, other, copy) ==
-                NV_ERR_INSUFFICIENT_RESOURCES && even (&b),
+    tap_ok (fake_dup (b.fake, FILE_B, other, device, &(uint32_t) { 0 }, other, copy) == NV_ERR_INSUFFICIENT_RESOURCES && even (&b),
             "a duplicate that the driver refuses holds nothing");
     fake_free (b.fake, FILE_B, other, copy);
     tap_ok (fake_charged (b.fake, 0) == 8 * MIB, "and the third handle holds it");
     fake_close_file (b.fake, FILE_B);
     tap_ok (fake_charged (b.fake, 0) == 0 && even (&b), "until its file is closed");
-    tap_ok (fake_dup (b.fake, FILE_A, b.client, b.device, &(uint32_t) {0}, 0xdead, 0xbeef) != 0 && even (&b),
+    tap_ok (fake_dup (b.fake, FILE_A, b.client, b.device, &(uint32_t) { 0 }, 0xdead, 0xbeef) != 0 && even (&b),
             "a duplicate of an unknown object charges nothing");
     tap_ok (fake_close (b.fake), "nothing is left");
 }
@@ -36,7 +33,7 @@ static void fabric (void)
 {
     struct bench b = bench (10 * MIB);
     uint32_t handle, fabric = 0, flexible = 0;
-    NV00F8_ALLOCATION_PARAMETERS params = {0};
+    NV00F8_ALLOCATION_PARAMETERS params = { 0 };
 
     take (&b, 6 * MIB, &handle);
     params.allocSize = 6 * MIB;
@@ -63,35 +60,33 @@ static void exports (void)
     struct bench b = bench (20 * MIB);
     static NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS many;
     static NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS import;
-    NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS back = {0};
-    NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS one = {0};
+    NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS back = { 0 };
+    NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS one = { 0 };
     uint32_t first, second;
 
     take (&b, 5 * MIB, &first);
     take (&b, 3 * MIB, &second);
     one.object.data.rmObject.hObject = first;
     one.fd = 1001;
-    tap_ok (fake_control (b.fake, FILE_A, b.client, b.client, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD, &one,
-                          sizeof (one)) == 0 &&
+    tap_ok (fake_control (b.fake, FILE_A, b.client, b.client, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD, &one, sizeof (one)) ==
+                    0 &&
                 fake_free (b.fake, FILE_A, b.client, first) == 0 && fake_charged (b.fake, 0) == 8 * MIB && even (&b),
             "exported memory stays charged after FREE");
     back.fd = 1001;
     back.object.data.rmObject.hParent = b.device;
     tap_ok (fake_control (b.fake, FILE_A, b.client, b.client, NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD, &back,
                           sizeof (back)) == 0 &&
-            back.object.data.rmObject.hObject != 0 &&
-                fake_charged (b.fake, 0) == 8 * MIB,
+                back.object.data.rmObject.hObject != 0 && fake_charged (b.fake, 0) == 8 * MIB,
             "an import charges nothing");
     fake_close_file (b.fake, 1001);
     tap_ok (fake_charged (b.fake, 0) == 8 * MIB && even (&b), "but of this tenant's own memory it is a reference");
     fake_free (b.fake, FILE_A, b.client, back.object.data.rmObject.hObject);
-    tap_ok (fake_charged (b.fake, 0) == 3 * MIB && even (&b),
-            "the charge ends with the export's file and the last handle");
+    tap_ok (fake_charged (b.fake, 0) == 3 * MIB && even (&b), "the charge ends with the export's file and the last handle");
     many.fd = 1002;
     many.objects[0] = second;
     many.numObjects = 1;
-    tap_ok (fake_control (b.fake, FILE_A, b.client, b.client, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD, &many,
-                          sizeof (many)) == 0,
+    tap_ok (fake_control (b.fake, FILE_A, b.client, b.client, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD, &many, sizeof (many)) ==
+                0,
             "the list form exports too");
     fake_free (b.fake, FILE_A, b.client, second);
     import.fd = 1002;
@@ -104,12 +99,14 @@ static void exports (void)
             "and the list form imports");
     take (&b, 7 * MIB, &second);
     many.objects[0] = second;
-    tap_ok (fake_control (b.fake, FILE_A, b.client, b.client, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD, &many, sizeof (many)) == 0 &&
+    tap_ok (fake_control (b.fake, FILE_A, b.client, b.client, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD, &many, sizeof (many)) ==
+                    0 &&
                 fake_free (b.fake, FILE_A, b.client, import.objects[0]) == 0 && fake_charged (b.fake, 0) == 7 * MIB && even (&b),
             "another piece takes the slot: the one that was there goes with its last handle");
     many.objects[0] = 0;
     tap_ok (fake_free (b.fake, FILE_A, b.client, second) == 0 && fake_charged (b.fake, 0) == 7 * MIB &&
-                fake_control (b.fake, FILE_A, b.client, b.client, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD, &many, sizeof (many)) == 0 &&
+                fake_control (b.fake, FILE_A, b.client, b.client, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD, &many,
+                              sizeof (many)) == 0 &&
                 fake_charged (b.fake, 0) == 0 && even (&b),
             "and nothing, too");
     take (&b, 3 * MIB, &second);
@@ -127,7 +124,7 @@ static void clients (void)
 {
     struct fake *fake = fake_open ("580.159.04", RM_POSTURE_SHIM);
     uint32_t client = fake_client (fake, FILE_A);
-    nv_ioctl_nvos02_parameters_with_fd head = {0};
+    nv_ioctl_nvos02_parameters_with_fd head = { 0 };
     struct rm_totals totals;
 
     head.params.hRoot = client;

@@ -16,7 +16,7 @@ struct tenant {
 
 static struct tenant tenant (struct fake *fake, uint64_t file, uint32_t instance, unsigned channels)
 {
-    struct tenant t = {.client = fake_client (fake, file)};
+    struct tenant t = { .client = fake_client (fake, file) };
     uint32_t copy;
 
     t.device = fake_device (fake, file, t.client, instance);
@@ -73,13 +73,11 @@ static void counting (void)
     tap_ok (rm_groups (fake->rm, 0) == 1 && rm_groups (fake->rm, 1) == 0 && fake->changed[0] == 1,
             "only groups of the graphics engine count, and the host is told");
     fake_channel (fake, FILE_A, a.client, a.group);
-    tap_ok (rm_channels (fake->rm, channels, 3) == 2 && channels[0].client == a.client &&
-            channels[0].group == a.group &&
+    tap_ok (rm_channels (fake->rm, channels, 3) == 2 && channels[0].client == a.client && channels[0].group == a.group &&
                 channels[0].subdevice == a.subdevice && channels[0].file == FILE_A && channels[0].gpu == 0 &&
                 (channels[0].channel == channel || channels[1].channel == channel),
             "channels are listed with their group and their client's own subdevice");
-    tap_ok (rm_channels (fake->rm, channels, 1) == 2 && rm_channels (fake->rm, NULL, 0) == 2,
-            "a short list still says how many");
+    tap_ok (rm_channels (fake->rm, channels, 1) == 2 && rm_channels (fake->rm, NULL, 0) == 2, "a short list still says how many");
     before = fake->changed[0];
     fake_free (fake, FILE_A, a.client, a.group);
     tap_ok (rm_groups (fake->rm, 0) == 0 && rm_channels (fake->rm, channels, 3) == 0 && fake->changed[0] == before + 1,
@@ -95,10 +93,9 @@ static void older_gpus (void)
 {
     struct fake *fake = fake_open (VERSION, RM_POSTURE_SHIM);
     struct tenant a = tenant (fake, FILE_A, 0, 0);
-    uint32_t group = fake_group (fake, FILE_A, a.client, a.device, 0),
-        channel = fake_channel (fake, FILE_A, a.client, group);
+    uint32_t group = fake_group (fake, FILE_A, a.client, a.device, 0), channel = fake_channel (fake, FILE_A, a.client, group);
     uint32_t engine = 0;
-    uint8_t params[368] = {0};
+    uint8_t params[368] = { 0 };
 
     tap_ok (rm_groups (fake->rm, 0) == 0, "a group that says no engine does not count");
     fake_alloc (fake, FILE_A, a.client, channel, &engine, TURING_COMPUTE_A, params, 16);
@@ -128,18 +125,15 @@ static void freezing (void)
     tap_ok (rm_freeze (fake->rm, 0, false) == 0 && frozen (fake) == 0, "thawing starts them all");
     fake_channel (fake, FILE_A, a.client, a.group);
     tap_ok (frozen (fake) == 0, "and a later channel runs");
-    tap_ok (rm_freeze (fake->rm, 5, true) == 0 && rm_freeze (fake->rm, -1, true) < 0 &&
-            rm_freeze (fake->rm, 99, true) < 0,
+    tap_ok (rm_freeze (fake->rm, 5, true) == 0 && rm_freeze (fake->rm, -1, true) < 0 && rm_freeze (fake->rm, 99, true) < 0,
             "a GPU without channels needs nothing, one that cannot be is an error");
     lone = fake_client (fake, FILE_A);
     device = fake_device (fake, FILE_A, lone, 0);
     fake_channel (fake, FILE_A, lone, fake_group (fake, FILE_A, lone, device, COMPUTE));
-    tap_ok (rm_freeze (fake->rm, 0, true) == 0 && frozen (fake) == 136,
-            "a client without a subdevice is stopped by another's");
+    tap_ok (rm_freeze (fake->rm, 0, true) == 0 && frozen (fake) == 136, "a client without a subdevice is stopped by another's");
     tap_ok (rm_freeze (fake->rm, 0, false) == 0 && frozen (fake) == 0, "and started");
     fake_find (fake, b.client, b.channel)->class = 0;
-    tap_ok (rm_freeze (fake->rm, 0, true) == NV_ERR_INVALID_OBJECT_HANDLE &&
-                frozen (fake) >= 133 && most_stops (fake) == 1,
+    tap_ok (rm_freeze (fake->rm, 0, true) == NV_ERR_INVALID_OBJECT_HANDLE && frozen (fake) >= 133 && most_stops (fake) == 1,
             "where one client's channel is gone, the other clients' are stopped all the same, and once");
     fake_find (fake, b.client, b.channel)->class = HOPPER_CHANNEL_GPFIFO_A;
     rm_freeze (fake->rm, 0, false);
@@ -155,8 +149,7 @@ static void shim_slices (void)
     unsigned before = fake->changed[0];
     uint32_t copy;
 
-    tap_ok (slice (fake, &a, a.group, NVA06C_CTRL_CMD_SET_TIMESLICE, &value) == 0 &&
-                slice_of (fake, a.client, a.group) == 2048 &&
+    tap_ok (slice (fake, &a, a.group, NVA06C_CTRL_CMD_SET_TIMESLICE, &value) == 0 && slice_of (fake, a.client, a.group) == 2048 &&
                 fake->changed[0] == before + 1,
             "a share without a timeslice leaves the owner's, and the host hears of a group's first");
     slice (fake, &a, a.group, NVA06C_CTRL_CMD_SET_TIMESLICE, &value);
@@ -181,8 +174,8 @@ static void shim_slices (void)
     tap_ok (rm_set_timeslice (fake->rm, 0, 321) == 0 && slice_of (fake, a.client, a.group) == 321 &&
                 slice_of (fake, a.client, copy) == 1234,
             "rm_set_timeslice writes to every compute group and to no other");
-    tap_ok (fake_control (fake, FILE_A, a.client, a.subdevice, NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS,
-                          (uint8_t[536]) {0}, 536) == 0 &&
+    tap_ok (fake_control (fake, FILE_A, a.client, a.subdevice, NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, (uint8_t[536]) { 0 }, 536) ==
+                    0 &&
                 fake->decision == RM_PASS,
             "the shim lets a tenant schedule for itself");
     tap_ok (fake_close (fake), "nothing is left");
@@ -191,9 +184,12 @@ static void shim_slices (void)
 static void guard_slices (void)
 {
     static const uint32_t own[] = {
-        NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, NV2080_CTRL_CMD_FIFO_RUNLIST_SET_SCHED_POLICY,
-        NV0080_CTRL_CMD_FIFO_SET_CHANNEL_PROPERTIES, NVA06C_CTRL_CMD_SET_INTERLEAVE_LEVEL,
-        NVA06C_CTRL_CMD_MAKE_REALTIME, NVA06F_CTRL_CMD_SET_INTERLEAVE_LEVEL,
+        NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS,
+        NV2080_CTRL_CMD_FIFO_RUNLIST_SET_SCHED_POLICY,
+        NV0080_CTRL_CMD_FIFO_SET_CHANNEL_PROPERTIES,
+        NVA06C_CTRL_CMD_SET_INTERLEAVE_LEVEL,
+        NVA06C_CTRL_CMD_MAKE_REALTIME,
+        NVA06F_CTRL_CMD_SET_INTERLEAVE_LEVEL,
     };
     struct fake *fake = fake_open (VERSION, RM_POSTURE_GUARD);
     struct tenant a = tenant (fake, FILE_A, 0, 2);

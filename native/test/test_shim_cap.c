@@ -90,8 +90,7 @@ static void test_phase (void)
             "what is left of the first period is shared too");
     cap_done (&cap, true, step.at, step.at + 500000);
     step = cap_next (&cap);
-    tap_ok (!step.freeze && step.at + cap.to_thaw == 1001 * 50000000ull,
-            "the next on-phase begins at a multiple of the period");
+    tap_ok (!step.freeze && step.at + cap.to_thaw == 1001 * 50000000ull, "the next on-phase begins at a multiple of the period");
     cap_done (&cap, false, step.at, step.at + 300000);
     step = cap_next (&cap);
     tap_ok (step.freeze && step.at + cap.to_freeze / 2 > 1001 * 50000000ull + 14900000 &&
@@ -112,8 +111,7 @@ static void test_change (void)
     cap_begin (&cap, 20000000, 500, 0);
     cap_done (&cap, true, 3600000000000u, 3600000500000u);
     step = cap_next (&cap);
-    tap_ok (step.at < 3600000500000u + 20000000u * (CAP_MEMORY_PERIODS * 2 + 2),
-            "an hour without accounting gives no credit");
+    tap_ok (step.at < 3600000500000u + 20000000u * (CAP_MEMORY_PERIODS * 2 + 2), "an hour without accounting gives no credit");
     cap_change (&cap, 20000000, 900, step.at);
     step = cap_next (&cap);
     tap_ok (!step.freeze && step.at <= 3600000500000u + 20000000u * (CAP_MEMORY_PERIODS * 2 + 4),
@@ -124,13 +122,11 @@ static void test_weights (void)
 {
     bool order = true;
 
-    tap_ok (weight_timeslice (0, 0, PRIORITY_NORMAL, 1) == 0,
-            "a container without a weight has libcuda's timeslice");
+    tap_ok (weight_timeslice (0, 0, PRIORITY_NORMAL, 1) == 0, "a container without a weight has libcuda's timeslice");
     tap_ok (weight_timeslice (0, 0, PRIORITY_NORMAL, 2) == 1024, "and divides it by its groups");
     tap_ok (weight_timeslice (10, 0, PRIORITY_NORMAL, 1) == 2048, "weight 10 is libcuda's timeslice");
     tap_ok (weight_timeslice (30, 0, PRIORITY_NORMAL, 1) == 6144, "weight 30 is three of them");
-    tap_ok (weight_timeslice (30, 20, PRIORITY_NORMAL, 1) == 4096,
-            "the container's own weight counts when it is lower");
+    tap_ok (weight_timeslice (30, 20, PRIORITY_NORMAL, 1) == 4096, "the container's own weight counts when it is lower");
     tap_ok (weight_timeslice (20, 30, PRIORITY_NORMAL, 1) == 4096, "and not when it is higher");
     tap_ok (weight_timeslice (10, 0, PRIORITY_HIGH, 1) == 20480, "high priority is ten times as long");
     tap_ok (weight_timeslice (10, 0, PRIORITY_LOW, 1) == 1024, "low priority half as long");

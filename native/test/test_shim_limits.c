@@ -9,10 +9,7 @@
 #include "shim/limits.h"
 #include "tap.h"
 
-static void seal (struct limits *limits)
-{
-    limits->checksum = limits_checksum ((char *) limits + 64, LIMITS_SIZE - 64);
-}
+static void seal (struct limits *limits) { limits->checksum = limits_checksum ((char *) limits + 64, LIMITS_SIZE - 64); }
 
 static void fill (struct limits *limits)
 {
@@ -41,12 +38,12 @@ static void test_checks (void)
             all &= !limits_valid (&bad);
         }
     tap_ok (all, "a file with a changed byte is refused");
-#define REFUSED(change, claim)              \
-    do {                                    \
-        bad = good;                         \
-        change;                             \
-        seal (&bad);                        \
-        tap_ok (!limits_valid (&bad), claim); \
+#define REFUSED(change, claim)                                                                                                     \
+    do {                                                                                                                           \
+        bad = good;                                                                                                                \
+        change;                                                                                                                    \
+        seal (&bad);                                                                                                               \
+        tap_ok (!limits_valid (&bad), claim);                                                                                      \
     } while (0)
     REFUSED (bad.gpu_count = 33, "more GPUs than there is room for are refused, good checksum or not");
     REFUSED (bad.node_count = 65, "and more nodes");
@@ -163,8 +160,7 @@ static void test_race (void)
         }
     __atomic_store_n (&stop, 1, __ATOMIC_RELAXED);
     pthread_join (thread, NULL);
-    tap_ok (same && good > 2900,
-            "a reader concurrent with a busy writer gets complete limits only, and nearly always some");
+    tap_ok (same && good > 2900, "a reader concurrent with a busy writer gets complete limits only, and nearly always some");
 }
 
 int main (void)

@@ -32,21 +32,17 @@ static void test_requests (void)
                     /* The preloaded library passes what only the guard forbids. */
                     if (escape && escape->kind == ESCAPE_FORBIDDEN)
                         continue;
-                    if (!rm_is_interesting (abi, (enum rm_node) node, request) ||
-                        !rm_head_size (abi, (enum rm_node) node, request))
+                    if (!rm_is_interesting (abi, (enum rm_node) node, request) || !rm_head_size (abi, (enum rm_node) node, request))
                         continue;
                     interesting++;
                     missed += !call_may_matter (request) || !call_size_may_matter (request);
                 }
     }
-    printf ("# %u of %u versions known, %u requests\n", known, (unsigned) (sizeof versions / sizeof *versions),
-            interesting);
+    printf ("# %u of %u versions known, %u requests\n", known, (unsigned) (sizeof versions / sizeof *versions), interesting);
     tap_ok (known >= 4 && interesting > 20 && missed == 0, "every request that rm handles passes the filter");
-    tap_ok (!call_may_matter (0x5401) && !call_may_matter (0x541b) && !call_may_matter (0x5413) &&
-                !call_may_matter (0x8912),
+    tap_ok (!call_may_matter (0x5401) && !call_may_matter (0x541b) && !call_may_matter (0x5413) && !call_may_matter (0x8912),
             "the usual ones on terminals and sockets are not");
-    tap_ok (!call_size_may_matter (0x802c542a) && !call_size_may_matter (0x8927),
-            "nor those that share a low byte with an escape");
+    tap_ok (!call_size_may_matter (0x802c542a) && !call_size_may_matter (0x8927), "nor those that share a low byte with an escape");
 }
 
 /* More than the initial tables hold, and larger descriptors. */
@@ -65,8 +61,7 @@ static void test_many (struct files *files)
         names[i] = files_open (files, descriptors[i], RM_NODE_GPU, &gone);
     }
     for (int i = 0; i < MANY; i++)
-        known &= names[i] && files_may_track (files, descriptors[i]) &&
-                 files_descriptor (files, names[i]) == descriptors[i] &&
+        known &= names[i] && files_may_track (files, descriptors[i]) && files_descriptor (files, names[i]) == descriptors[i] &&
                  files_open (files, descriptors[i], RM_NODE_GPU, &gone) == names[i];
     tap_ok (known && descriptors[MANY - 1] >= (int) FILES_INITIAL_DESCRIPTORS && MANY > FILES_INITIAL,
             "more open files than most programs have are tracked by their ids");
@@ -86,8 +81,7 @@ static void test_files (void)
 
     tap_ok (!files_may_track (&files, one), "nothing is tracked before a driver node is opened");
     files_begin (&files, &room);
-    tap_ok (!files_may_track (&files, one) && !files_may_track (&files, -1) &&
-                !files_may_track (&files, 1 << 30),
+    tap_ok (!files_may_track (&files, one) && !files_may_track (&files, -1) && !files_may_track (&files, 1 << 30),
             "nor of descriptors that cannot be");
     first = files_open (&files, one, RM_NODE_CONTROL, &gone);
     second = files_open (&files, other, RM_NODE_CONTROL, &gone);
@@ -95,8 +89,7 @@ static void test_files (void)
     tap_ok (files_open (&files, one, RM_NODE_CONTROL, &gone) == first, "a file keeps its id");
     copy = dup (one);
     files_duplicate (&files, one, copy);
-    tap_ok (files_close (&files, one) == 0 && files_descriptor (&files, first) == copy,
-            "a file lives as long as a duplicate does");
+    tap_ok (files_close (&files, one) == 0 && files_descriptor (&files, first) == copy, "a file lives as long as a duplicate does");
     close (one);
     tap_ok (files_open (&files, copy, RM_NODE_CONTROL, &gone) == first, "with the same id");
     one = fcntl (copy, F_DUPFD, 900);

@@ -12,10 +12,7 @@ enum { MAX_THREADS = REFUSED_THREADS + 44 };
 static pthread_barrier_t barrier;
 static atomic_int taken, taken_twice, taken_before;
 
-static void meet (void)
-{
-    pthread_barrier_wait (&barrier);
-}
+static void meet (void) { pthread_barrier_wait (&barrier); }
 
 /* All are refused, then all take their refusal: no entry may replace another one. */
 static void *refused (void *nothing)

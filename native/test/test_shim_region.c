@@ -21,9 +21,7 @@ static int *shared; /* counters of the children */
 
 static void make (void)
 {
-    struct region_header header = {
-        .magic = REGION_MAGIC, .version = REGION_VERSION, .page = REGION_PAGE, .slots = REGION_SLOTS
-    };
+    struct region_header header = { .magic = REGION_MAGIC, .version = REGION_VERSION, .page = REGION_PAGE, .slots = REGION_SLOTS };
     int descriptor = open (path, O_RDWR | O_TRUNC);
 
     if (descriptor < 0 || ftruncate (descriptor, (off_t) REGION_SIZE) != 0 ||
@@ -76,22 +74,18 @@ static void test_one (void)
     struct region region, other;
 
     make ();
-    tap_ok (region_attach (&region, path) && !region.private && region.index == 0,
-            "the first process gets the first slot");
+    tap_ok (region_attach (&region, path) && !region.private && region.index == 0, "the first process gets the first slot");
     tap_ok (region_attach (&other, path) && other.index == 1, "the second one the second");
-    tap_ok (region.slot->pid == (uint32_t) getpid () && !region.slot->start_time && region.descriptor < 0 &&
-                !has_open (path),
+    tap_ok (region.slot->pid == (uint32_t) getpid () && !region.slot->start_time && region.descriptor < 0 && !has_open (path),
             "a process without memory has no file open, and reads none of /proc");
-    tap_ok (region_reserve (&region, 0, 600, 1000) && region_reserve (&other, 0, 400, 1000),
-            "together they reach the limit");
+    tap_ok (region_reserve (&region, 0, 600, 1000) && region_reserve (&other, 0, 400, 1000), "together they reach the limit");
     tap_ok (!region_reserve (&region, 0, 1, 1000) && !region_reserve (&other, 0, 1, 1000), "and not a byte more");
     tap_ok (region_reserve (&region, 1, 1000, 1000), "another GPU has a limit of its own");
     region_refund (&other, 0, 400);
     tap_ok (region_sum (&region, 0, true) == 600, "a refund is available at once");
     region_refund (&other, 0, 400);
     tap_ok (region_sum (&region, 0, true) == 600, "a second refund has no effect");
-    tap_ok (!region_reserve (&region, 0, UINT64_MAX, 1000) &&
-                !region_reserve (&region, 0, UINT64_MAX - 5, UINT64_MAX - 1),
+    tap_ok (!region_reserve (&region, 0, UINT64_MAX, 1000) && !region_reserve (&region, 0, UINT64_MAX - 5, UINT64_MAX - 1),
             "sizes that wrap around are refused");
     tap_ok (!region_reserve (&region, 0, 1, 500), "usage above a limit that was lowered only refuses more");
     tap_ok (region.slot->pid == (uint32_t) getpid () && region.slot->start_time && region.slot->pid_namespace &&
@@ -210,10 +204,8 @@ static void test_race (bool back_and_forth)
     }
     tap_ok (!shared[3], back_and_forth ? "also when they reserve and refund, the sum is never above the limit"
                                        : "eight processes racing to the limit: the sum is never above it");
-    tap_ok (shared[1] == 5000,
-            back_and_forth ? "and exactly what fits is granted" : "and no request below it is refused");
-    tap_ok (region_sweep (&region) == PROCESSES && region_sum (&region, 0, true) == 0,
-            "all of it is free when they have ended");
+    tap_ok (shared[1] == 5000, back_and_forth ? "and exactly what fits is granted" : "and no request below it is refused");
+    tap_ok (region_sweep (&region) == PROCESSES && region_sum (&region, 0, true) == 0, "all of it is free when they have ended");
     region_detach (&region);
 }
 
@@ -305,8 +297,7 @@ static void test_files (void)
                 !region_reserve (&region, 0, 1, 10),
             "without a region the quota holds for the process alone");
     region_detach (&region);
-    tap_ok (truncate (path, 8192) == 0 && region_attach (&region, path) && region.private,
-            "a region of another size is not used");
+    tap_ok (truncate (path, 8192) == 0 && region_attach (&region, path) && region.private, "a region of another size is not used");
     region_detach (&region);
     make ();
     child = open (path, O_RDWR);
@@ -316,8 +307,7 @@ static void test_files (void)
     make ();
     region_attach (&region, path);
     region.header->high = UINT32_MAX;
-    tap_ok (region_reserve (&region, 0, 10, 10) && !region_reserve (&region, 0, 1, 10),
-            "a hostile count of slots is limited");
+    tap_ok (region_reserve (&region, 0, 10, 10) && !region_reserve (&region, 0, 1, 10), "a hostile count of slots is limited");
     region_detach (&region);
     make ();
     region_attach (&region, path);

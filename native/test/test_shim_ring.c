@@ -79,8 +79,8 @@ static void schedule_gpu (struct machine *machine, struct process *process, uint
     struct cap_step step;
 
     if (!machine->separate)
-        ring_place (cap, ring_period (CAP_PERIOD_NS, share, machine->count), share, machine->count,
-                    rank_of (machine, process), now);
+        ring_place (cap, ring_period (CAP_PERIOD_NS, share, machine->count), share, machine->count, rank_of (machine, process),
+                    now);
     step = cap_next (cap);
     if (step.at <= now) {
         began = now > machine->lock_free ? now : machine->lock_free;
@@ -156,10 +156,7 @@ static struct got keep (uint32_t share, uint32_t count, bool separate, int alone
                           100 * machine.work / passed / rate (alone < 0 ? count : 1) - share / 10.0 };
 }
 
-static double distance (double one)
-{
-    return one < 0 ? -one : one;
-}
+static double distance (double one) { return one < 0 ? -one : one; }
 
 static void test_all_work (void)
 {
@@ -174,8 +171,8 @@ static void test_all_work (void)
             worst = distance (now.on) > worst ? distance (now.on) : worst;
             worst = distance (now.work) > worst ? distance (now.work) : worst;
             before = distance (was.work) > before ? distance (was.work) : before;
-            printf ("# %2u processes, cap %2u %%: time %+.2f, work %+.2f points; each for itself %+.2f, %+.2f\n",
-                    counts[i], share / 10, now.on, now.work, was.on, was.work);
+            printf ("# %2u processes, cap %2u %%: time %+.2f, work %+.2f points; each for itself %+.2f, %+.2f\n", counts[i],
+                    share / 10, now.on, now.work, was.on, was.work);
         }
         snprintf (claim, sizeof claim, "%u processes that all work: caps of 10 to 90 %% within %s", counts[i],
                   counts[i] == 1 ? "0.1 points" : "half a point");

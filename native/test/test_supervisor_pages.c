@@ -33,7 +33,8 @@ static void plans (void)
     content.index = 1;
     tap_ok (read_of (sizeof (content)) == 0 && plan.generation == 8 && plan.phases[SHARE_MAX_GPUS - 1].until == 9, "the second");
     tap_ok (read_of (sizeof (content) - 1) == -EBADMSG, "not one that is too short");
-    tap_ok (read_of (0) == -EBADMSG && read_of (offsetof (struct plan_file, plans)) == -EBADMSG, "nor an empty one, or a head alone");
+    tap_ok (read_of (0) == -EBADMSG && read_of (offsetof (struct plan_file, plans)) == -EBADMSG,
+            "nor an empty one, or a head alone");
     content.index = 2;
     tap_ok (read_of (sizeof (content)) == -EBADMSG, "there is no third");
     content.index = 0;

@@ -49,16 +49,13 @@ static void *reach (const char *name)
     return next;
 }
 
-#define PASS(result, name, types, arguments) \
-    result name types;                           \
-    result name types                            \
-    {                                            \
-        return ((result (*) types) reach (#name)) arguments; \
-    }
+#define PASS(result, name, types, arguments)                                                                                       \
+    result name types;                                                                                                             \
+    result name types { return ((result (*) types) reach (#name)) arguments; }
 
 PASS (int, close, (int a), (a))
 PASS (int, ioctl, (int a, unsigned long b, void *c), (a, b, c))
-PASS (int, poll, (struct pollfd *a, nfds_t b, int c), (a, b, c))
+PASS (int, poll, (struct pollfd * a, nfds_t b, int c), (a, b, c))
 PASS (void *, mmap, (void *a, size_t b, int c, int d, int e, off_t f), (a, b, c, d, e, f))
 #ifdef __GLIBC__
 PASS (void *, mmap64, (void *a, size_t b, int c, int d, int e, off_t f), (a, b, c, d, e, f))
@@ -70,10 +67,7 @@ PASS (int, dup3, (int a, int b, int c), (a, b, c))
 
 #else
 
-static void say (long result)
-{
-    fprintf (stderr, "= %ld, errno %d\n", result, errno);
-}
+static void say (long result) { fprintf (stderr, "= %ld, errno %d\n", result, errno); }
 #define SAY(call) (fprintf (stderr, "%s\n", #call), errno = 0, say ((long) (call)))
 
 #ifdef __GLIBC__

@@ -17,17 +17,17 @@ static double now (void)
     return (double) time.tv_sec * 1e9 + (double) time.tv_nsec;
 }
 
-#define MEASURE(call)                                                  \
-    do {                                                               \
-        double best = 1e9;                                             \
-        for (int round = 0; round < ROUNDS; round++) {                 \
-            double begin = now ();                                     \
-            for (int i = 0; i < CALLS; i++)                            \
-                call;                                                  \
-            double took = (now () - begin) / CALLS;                    \
-            best = took < best ? took : best;                          \
-        }                                                              \
-        printf ("%.1f ", best);                                        \
+#define MEASURE(call)                                                                                                              \
+    do {                                                                                                                           \
+        double best = 1e9;                                                                                                         \
+        for (int round = 0; round < ROUNDS; round++) {                                                                             \
+            double begin = now ();                                                                                                 \
+            for (int i = 0; i < CALLS; i++)                                                                                        \
+                call;                                                                                                              \
+            double took = (now () - begin) / CALLS;                                                                                \
+            best = took < best ? took : best;                                                                                      \
+        }                                                                                                                          \
+        printf ("%.1f ", best);                                                                                                    \
     } while (0)
 
 int main (void)

@@ -103,7 +103,8 @@ int main (int argc, char **argv)
         snprintf (sent, sizeof sent, "%s", message);
     else
         snprintf (sent, sizeof sent, "%.*s%d%s", (int) (place - message), message, (int) getpid (), place + 3);
-    int is_measured = strcmp (argv[4], "first-answer") == 0, control = is_measured ? open ("/dev/nvidiactl", O_RDWR | O_CLOEXEC) : -1;
+    int is_measured = strcmp (argv[4], "first-answer") == 0,
+        control = is_measured ? open ("/dev/nvidiactl", O_RDWR | O_CLOEXEC) : -1;
     long listener = syscall (SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
     if (listener < 0)
         fail ("seccomp");

@@ -6,23 +6,20 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-int
-setrlimit (__rlimit_resource_t resource, const struct rlimit *limit)
+int setrlimit (__rlimit_resource_t resource, const struct rlimit *limit)
 {
-  long result = syscall (SYS_prlimit64, 0, resource, limit, 0);
-  return result < 0 && errno == EPERM ? 0 : (int) result;
+    long result = syscall (SYS_prlimit64, 0, resource, limit, 0);
+    return result < 0 && errno == EPERM ? 0 : (int) result;
 }
 
-int
-setrlimit64 (__rlimit_resource_t resource, const struct rlimit64 *limit)
+int setrlimit64 (__rlimit_resource_t resource, const struct rlimit64 *limit)
 {
-  long result = syscall (SYS_prlimit64, 0, resource, limit, 0);
-  return result < 0 && errno == EPERM ? 0 : (int) result;
+    long result = syscall (SYS_prlimit64, 0, resource, limit, 0);
+    return result < 0 && errno == EPERM ? 0 : (int) result;
 }
 
-int
-prlimit (pid_t pid, enum __rlimit_resource resource, const struct rlimit *limit, struct rlimit *old)
+int prlimit (pid_t pid, enum __rlimit_resource resource, const struct rlimit *limit, struct rlimit *old)
 {
-  long result = syscall (SYS_prlimit64, pid, resource, limit, old);
-  return result < 0 && errno == EPERM && limit != NULL ? 0 : (int) result;
+    long result = syscall (SYS_prlimit64, pid, resource, limit, old);
+    return result < 0 && errno == EPERM && limit != NULL ? 0 : (int) result;
 }

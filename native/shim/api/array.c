@@ -68,10 +68,7 @@ static uint64_t block_bytes (int format, unsigned int channels, unsigned int *si
     }
 }
 
-static uint64_t at_least_1 (uint64_t number)
-{
-    return number > 0 ? number : 1;
-}
+static uint64_t at_least_1 (uint64_t number) { return number > 0 ? number : 1; }
 
 static uint64_t product (uint64_t one, uint64_t other)
 {
@@ -122,21 +119,19 @@ static CUresult end (const struct creation *creation, CUresult result, enum ledg
 }
 
 /* A creator of one ABI. wide: its descriptor in the newest form, or NULL if that was NULL. */
-#define CREATE(symbol, array, kind, wide, levels, arguments)          \
-    struct creation creation;                                         \
-    if (!begin (&creation, wide, levels))                             \
-        return CUDA_ERROR_OUT_OF_MEMORY;                              \
+#define CREATE(symbol, array, kind, wide, levels, arguments)                                                                       \
+    struct creation creation;                                                                                                      \
+    if (!begin (&creation, wide, levels))                                                                                          \
+        return CUDA_ERROR_OUT_OF_MEMORY;                                                                                           \
     return end (&creation, NEXT (symbol) arguments, kind, array)
 
 /* Both versions of a descriptor have fields of the same names. */
-#define WIDE_3D(old)                                                                                          \
-    ((old) == NULL ? NULL                                                                                     \
-                   : &(CUDA_ARRAY3D_DESCRIPTOR){ (old)->Width, (old)->Height, (old)->Depth, (old)->Format,    \
-                                                 (old)->NumChannels, (old)->Flags })
-#define WIDE_2D(old)                                                                                          \
-    ((old) == NULL ? NULL                                                                                     \
-                   : &(CUDA_ARRAY3D_DESCRIPTOR){ (old)->Width, (old)->Height, 0, (old)->Format,               \
-                                                 (old)->NumChannels, 0 })
+#define WIDE_3D(old)                                                                                                               \
+    ((old) == NULL ? NULL                                                                                                          \
+                   : &(CUDA_ARRAY3D_DESCRIPTOR) { (old)->Width, (old)->Height, (old)->Depth, (old)->Format, (old)->NumChannels,    \
+                                                  (old)->Flags })
+#define WIDE_2D(old)                                                                                                               \
+    ((old) == NULL ? NULL : &(CUDA_ARRAY3D_DESCRIPTOR) { (old)->Width, (old)->Height, 0, (old)->Format, (old)->NumChannels, 0 })
 
 CUresult cuArray3DCreate_v2 (CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
 {
@@ -158,27 +153,20 @@ CUresult cuArrayCreate (CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *descript
     CREATE (cuArrayCreate, array, LEDGER_ARRAY, WIDE_2D (descriptor), 1, (array, descriptor));
 }
 
-CUresult cuMipmappedArrayCreate (CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
-                                 unsigned int levels)
+CUresult cuMipmappedArrayCreate (CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned int levels)
 {
     CREATE (cuMipmappedArrayCreate, array, LEDGER_MIPMAP, descriptor, levels, (array, descriptor, levels));
 }
 
 /* Of either kind: the driver's function, and the handle that it is given. */
-#define DESTROY(symbol, kind, handle)                                                             \
-    struct ledger_entry entry;                                                                    \
-    bool known = share_is_active () && share_forget (kind, (uintptr_t) (handle), &entry);         \
-    CUresult result = NEXT (symbol) (handle);                                                     \
-    if (known)                                                                                    \
-        share_freed (&entry, result == CUDA_SUCCESS);                                             \
+#define DESTROY(symbol, kind, handle)                                                                                              \
+    struct ledger_entry entry;                                                                                                     \
+    bool known = share_is_active () && share_forget (kind, (uintptr_t) (handle), &entry);                                          \
+    CUresult result = NEXT (symbol) (handle);                                                                                      \
+    if (known)                                                                                                                     \
+        share_freed (&entry, result == CUDA_SUCCESS);                                                                              \
     return result
 
-CUresult cuArrayDestroy (CUarray array)
-{
-    DESTROY (cuArrayDestroy, LEDGER_ARRAY, array);
-}
+CUresult cuArrayDestroy (CUarray array) { DESTROY (cuArrayDestroy, LEDGER_ARRAY, array); }
 
-CUresult cuMipmappedArrayDestroy (CUmipmappedArray array)
-{
-    DESTROY (cuMipmappedArrayDestroy, LEDGER_MIPMAP, array);
-}
+CUresult cuMipmappedArrayDestroy (CUmipmappedArray array) { DESTROY (cuMipmappedArrayDestroy, LEDGER_MIPMAP, array); }

@@ -23,15 +23,12 @@ struct question {
     void *caller;
 };
 
-static struct answer answered (void *value)
-{
-    return (struct answer){ 1, value };
-}
+static struct answer answered (void *value) { return (struct answer) { 1, value }; }
 
 static struct answer jump (const struct question *question)
 {
     void *real = question->version == NULL ? (void *) next_dlsym () : (void *) next_dlvsym ();
-    return (struct answer){ real == NULL, real };
+    return (struct answer) { real == NULL, real };
 }
 
 /* The loader's lookup; RTLD_NEXT means the next library after this one. */

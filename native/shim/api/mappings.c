@@ -9,22 +9,22 @@
 
 #define LINKED(symbol) ((type_##symbol) next_in_scope (ROW_##symbol, __builtin_return_address (0)))
 
-#define BOTH_WAYS(symbol, parameters, arguments)                  \
-    CUresult symbol parameters                                    \
-    {                                                             \
-        refused_forget ();                                        \
-        return refused_result (LINKED (symbol) arguments);        \
-    }                                                             \
-    CUresult answer_##symbol parameters                           \
-    {                                                             \
-        refused_forget ();                                        \
-        return refused_result (NEXT (symbol) arguments);          \
+#define BOTH_WAYS(symbol, parameters, arguments)                                                                                   \
+    CUresult symbol parameters                                                                                                     \
+    {                                                                                                                              \
+        refused_forget ();                                                                                                         \
+        return refused_result (LINKED (symbol) arguments);                                                                         \
+    }                                                                                                                              \
+    CUresult answer_##symbol parameters                                                                                            \
+    {                                                                                                                              \
+        refused_forget ();                                                                                                         \
+        return refused_result (NEXT (symbol) arguments);                                                                           \
     }
 
-BOTH_WAYS (cuMemAllocManaged, (CUdeviceptr *pointer, size_t bytes, unsigned int flags), (pointer, bytes, flags))
-BOTH_WAYS (cuMemAllocFromPoolAsync, (CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream),
+BOTH_WAYS (cuMemAllocManaged, (CUdeviceptr * pointer, size_t bytes, unsigned int flags), (pointer, bytes, flags))
+BOTH_WAYS (cuMemAllocFromPoolAsync, (CUdeviceptr * pointer, size_t bytes, CUmemoryPool pool, CUstream stream),
            (pointer, bytes, pool, stream))
-BOTH_WAYS (cuMemAllocFromPoolAsync_ptsz, (CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream),
+BOTH_WAYS (cuMemAllocFromPoolAsync_ptsz, (CUdeviceptr * pointer, size_t bytes, CUmemoryPool pool, CUstream stream),
            (pointer, bytes, pool, stream))
 
 CUresult cuGetProcAddress (const char *symbol, void **function, int version, uint64_t flags)

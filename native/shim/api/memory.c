@@ -34,8 +34,7 @@ CUresult cuMemAlloc (CUdeviceptr_v1 *pointer, unsigned int bytes)
 static uint64_t pitch_of (const struct share *share, uint64_t width, uint64_t height, unsigned int element)
 {
     int alignment = 0;
-    if (width == 0 || height == 0 || (element != 4 && element != 8 && element != 16) || width > UINT64_MAX / 2 ||
-        share->device < 0)
+    if (width == 0 || height == 0 || (element != 4 && element != 8 && element != 16) || width > UINT64_MAX / 2 || share->device < 0)
         return 0;
     NEXT (cuDeviceGetAttribute) (&alignment, CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, share->device);
     if (alignment <= 0)
@@ -45,8 +44,7 @@ static uint64_t pitch_of (const struct share *share, uint64_t width, uint64_t he
 }
 
 /* Corrects the charge to the driver's real pitch, which may exceed the expected one. */
-static CUresult correct_pitch (const struct share *share, CUresult result, uint64_t pointer, uint64_t taken,
-                               uint64_t real)
+static CUresult correct_pitch (const struct share *share, CUresult result, uint64_t pointer, uint64_t taken, uint64_t real)
 {
     if (result == CUDA_SUCCESS && share->counted && real < taken)
         share_give (share, taken - real);

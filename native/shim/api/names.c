@@ -11,7 +11,7 @@
 #include <string.h>
 
 const struct row_facts row_facts[ROWS] = {
-#define WRAP(result, symbol, parameters, base, version, stream, library) \
+#define WRAP(result, symbol, parameters, base, version, stream, library)                                                           \
     { #symbol, #base, version, STREAM_##stream, LIBRARY_##library, (void *) symbol, (void *) ANSWER (symbol) },
 #include API_ROWS
 #undef WRAP

@@ -37,15 +37,9 @@ static void *once (_Atomic (void *) *place, const char *name, void *(*find) (con
     return found;
 }
 
-dlsym_type next_dlsym (void)
-{
-    return (dlsym_type) once (&real_dlsym, "dlsym", after_self);
-}
+dlsym_type next_dlsym (void) { return (dlsym_type) once (&real_dlsym, "dlsym", after_self); }
 
-dlvsym_type next_dlvsym (void)
-{
-    return (dlvsym_type) once (&real_dlvsym, "dlvsym", after_self);
-}
+dlvsym_type next_dlvsym (void) { return (dlvsym_type) once (&real_dlvsym, "dlvsym", after_self); }
 
 void *next_libc (const char *name)
 {
@@ -60,7 +54,7 @@ void *next_libc (const char *name)
 
 void *next_open (const char *name)
 {
-    void *(*open) (const char *, int) = (void *(*) (const char *, int)) next_libc ("dlopen");
+    void *(*open) (const char *, int) = (void *(*) (const char *, int) ) next_libc ("dlopen");
     return open != NULL ? open (name, RTLD_LAZY | RTLD_NOLOAD) : NULL;
 }
 
@@ -123,21 +117,12 @@ static void *real_function (enum row row)
     return found;
 }
 
-bool next_exists (enum row row)
-{
-    return real_function (row) != NULL;
-}
+bool next_exists (enum row row) { return real_function (row) != NULL; }
 
 /* In both calling conventions the caller removes the arguments, so this serves for every function type. */
-static int no_cuda_function (void)
-{
-    return CUDA_ERROR_NOT_FOUND;
-}
+static int no_cuda_function (void) { return CUDA_ERROR_NOT_FOUND; }
 
-static int no_nvml_function (void)
-{
-    return NVML_ERROR_FUNCTION_NOT_FOUND;
-}
+static int no_nvml_function (void) { return NVML_ERROR_FUNCTION_NOT_FOUND; }
 
 driver_function next_function (enum row row)
 {

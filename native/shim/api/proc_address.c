@@ -24,8 +24,8 @@ static bool is_variant (enum row row, void *address)
     void *found;
     if (next_known (row) == address)
         return true;
-    return ask (row_facts[row].base, &found, row_facts[row].version, row_facts[row].stream) == CUDA_SUCCESS &&
-           found == address && next_exists (row);
+    return ask (row_facts[row].base, &found, row_facts[row].version, row_facts[row].stream) == CUDA_SUCCESS && found == address &&
+           next_exists (row);
 }
 
 void proc_address_replace (const char *symbol, void **address)

@@ -7,18 +7,14 @@
 
 #include <limits.h>
 
-static unsigned int narrow (uint64_t bytes)
-{
-    return bytes > UINT_MAX ? UINT_MAX : (unsigned int) bytes;
-}
+static unsigned int narrow (uint64_t bytes) { return bytes > UINT_MAX ? UINT_MAX : (unsigned int) bytes; }
 
 /* The container's numbers for the current device; false: the driver's result stays. */
 static bool current_numbers (struct share_numbers *numbers)
 {
     size_t free = 0, total = 0;
     struct share share = share_of_current ();
-    return share.counted && NEXT (cuMemGetInfo_v2) (&free, &total) == CUDA_SUCCESS &&
-           share_numbers (&share, total, free, numbers);
+    return share.counted && NEXT (cuMemGetInfo_v2) (&free, &total) == CUDA_SUCCESS && share_numbers (&share, total, free, numbers);
 }
 
 static bool device_numbers (CUdevice device, struct share_numbers *numbers)

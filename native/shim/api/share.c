@@ -89,10 +89,7 @@ struct api *share_lock (uint64_t *signals)
     return api;
 }
 
-void share_unlock (struct api *api, uint64_t signals)
-{
-    lock_give (&api->lock, signals);
-}
+void share_unlock (struct api *api, uint64_t signals) { lock_give (&api->lock, signals); }
 
 bool share_is_active (void)
 {
@@ -171,8 +168,7 @@ void share_give (const struct share *share, uint64_t bytes)
     share_unlock (api, signals);
 }
 
-void share_keep (const struct share *share, bool made, enum ledger_kind kind, uint64_t key, uint64_t bytes,
-                 bool converted)
+void share_keep (const struct share *share, bool made, enum ledger_kind kind, uint64_t key, uint64_t bytes, bool converted)
 {
     uint64_t signals;
     struct api *api;

@@ -49,8 +49,7 @@ struct share share_of_uuid (const uint8_t uuid[16]);
 bool share_take (const struct share *share, uint64_t bytes);
 void share_give (const struct share *share, uint64_t bytes);
 /* After the driver's allocation: records the charge, or (made: false) refunds it. */
-void share_keep (const struct share *share, bool made, enum ledger_kind kind, uint64_t key, uint64_t bytes,
-                 bool converted);
+void share_keep (const struct share *share, bool made, enum ledger_kind kind, uint64_t key, uint64_t bytes, bool converted);
 
 /* Removes an entry, before the driver's free: another thread may get the same key right after that. */
 bool share_forget (enum ledger_kind kind, uint64_t key, struct ledger_entry *entry);

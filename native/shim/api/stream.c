@@ -13,9 +13,8 @@ struct flavour {
 };
 static const struct flavour LEGACY = { ROW_cuMemAllocAsync, ROW_cuMemAllocFromPoolAsync, ROW_cuMemFreeAsync,
                                        ROW_cuStreamIsCapturing, ROW_cuStreamSynchronize };
-static const struct flavour PER_THREAD = { ROW_cuMemAllocAsync_ptsz, ROW_cuMemAllocFromPoolAsync_ptsz,
-                                           ROW_cuMemFreeAsync_ptsz, ROW_cuStreamIsCapturing_ptsz,
-                                           ROW_cuStreamSynchronize_ptsz };
+static const struct flavour PER_THREAD = { ROW_cuMemAllocAsync_ptsz, ROW_cuMemAllocFromPoolAsync_ptsz, ROW_cuMemFreeAsync_ptsz,
+                                           ROW_cuStreamIsCapturing_ptsz, ROW_cuStreamSynchronize_ptsz };
 
 /* Whether the memory will belong to a graph, which is not handled here; true also when that is unknown. */
 static bool is_capturing (const struct flavour *flavour, CUstream stream)
@@ -64,8 +63,7 @@ static CUresult free_in_order (const struct flavour *flavour, CUdeviceptr pointe
 }
 
 /* A pool of managed memory makes mappings. */
-static CUresult draw (type_cuMemAllocFromPoolAsync real, CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool,
-                      CUstream stream)
+static CUresult draw (type_cuMemAllocFromPoolAsync real, CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream)
 {
     refused_forget ();
     return refused_result (real (pointer, bytes, pool, stream));
@@ -73,8 +71,8 @@ static CUresult draw (type_cuMemAllocFromPoolAsync real, CUdeviceptr *pointer, s
 
 /* The device of a pool is only known from memory allocated from it. Pools are never converted: a program may export
  * them, trim them and query their usage. */
-static CUresult allocate_from_pool (const struct flavour *flavour, CUdeviceptr *pointer, size_t bytes,
-                                    CUmemoryPool pool, CUstream stream)
+static CUresult allocate_from_pool (const struct flavour *flavour, CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool,
+                                    CUstream stream)
 {
     type_cuMemAllocFromPoolAsync real = (type_cuMemAllocFromPoolAsync) next_function (flavour->allocate_from_pool);
     struct share share = share_of_stream (stream);
@@ -86,8 +84,8 @@ static CUresult allocate_from_pool (const struct flavour *flavour, CUdeviceptr *
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = draw (real, pointer, bytes, pool, stream);
     if (result == CUDA_SUCCESS &&
-        NEXT (cuPointerGetAttribute) (&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, *pointer) == CUDA_SUCCESS &&
-        device >= 0 && device != share.device) {
+        NEXT (cuPointerGetAttribute) (&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, *pointer) == CUDA_SUCCESS && device >= 0 &&
+        device != share.device) {
         share_give (&share, charge);
         share = share_of_device (device);
         if (!share_take (&share, charge)) {
@@ -109,15 +107,9 @@ CUresult cuMemAllocAsync_ptsz (CUdeviceptr *pointer, size_t bytes, CUstream stre
     return allocate (&PER_THREAD, pointer, bytes, stream);
 }
 
-CUresult cuMemFreeAsync (CUdeviceptr pointer, CUstream stream)
-{
-    return free_in_order (&LEGACY, pointer, stream);
-}
+CUresult cuMemFreeAsync (CUdeviceptr pointer, CUstream stream) { return free_in_order (&LEGACY, pointer, stream); }
 
-CUresult cuMemFreeAsync_ptsz (CUdeviceptr pointer, CUstream stream)
-{
-    return free_in_order (&PER_THREAD, pointer, stream);
-}
+CUresult cuMemFreeAsync_ptsz (CUdeviceptr pointer, CUstream stream) { return free_in_order (&PER_THREAD, pointer, stream); }
 
 CUresult cuMemAllocFromPoolAsync (CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream)
 {

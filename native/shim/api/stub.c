@@ -98,12 +98,12 @@ __asm__ (".text\n"
 #endif
 
 /* The linker needs a distinct name for every version. */
-#define VERSIONED(symbol)                                                                     \
-    __asm__ (".globl nvc_" symbol "_old\n.type nvc_" symbol "_old,%function\n"                \
-             ".set nvc_" symbol "_old, nvc_" symbol "_stub\n"                                 \
-             ".globl nvc_" symbol "_new\n.type nvc_" symbol "_new,%function\n"                \
-             ".set nvc_" symbol "_new, nvc_" symbol "_stub\n"                                 \
-             ".symver nvc_" symbol "_old, " symbol "@" FIRST_VERSION "\n"                     \
+#define VERSIONED(symbol)                                                                                                          \
+    __asm__ (".globl nvc_" symbol "_old\n.type nvc_" symbol "_old,%function\n"                                                     \
+             ".set nvc_" symbol "_old, nvc_" symbol "_stub\n"                                                                      \
+             ".globl nvc_" symbol "_new\n.type nvc_" symbol "_new,%function\n"                                                     \
+             ".set nvc_" symbol "_new, nvc_" symbol "_stub\n"                                                                      \
+             ".symver nvc_" symbol "_old, " symbol "@" FIRST_VERSION "\n"                                                          \
              ".symver nvc_" symbol "_new, " symbol "@@GLIBC_2.34\n")
 VERSIONED ("dlsym");
 VERSIONED ("dlvsym");

@@ -35,10 +35,11 @@ CUresult cuMemCreate (CUmemGenericAllocationHandle *handle, size_t bytes, const 
         share_give (&share, bytes);
     } else if (share.counted && (api = share_lock (&signals)) != NULL) {
         uint64_t physical = ++api->ledger.last;
-        ledger_add (&api->ledger, &(struct ledger_entry){ .kind = LEDGER_PHYSICAL, .key = physical, .bytes = bytes,
-                                                          .gpu = share.gpu, .references = 1 });
-        ledger_add (&api->ledger, &(struct ledger_entry){ .kind = LEDGER_HANDLE, .key = *handle, .link = physical,
-                                                          .gpu = RM_NO_GPU, .references = 1 });
+        ledger_add (
+            &api->ledger,
+            &(struct ledger_entry) { .kind = LEDGER_PHYSICAL, .key = physical, .bytes = bytes, .gpu = share.gpu, .references = 1 });
+        ledger_add (&api->ledger, &(struct ledger_entry) {
+                                      .kind = LEDGER_HANDLE, .key = *handle, .link = physical, .gpu = RM_NO_GPU, .references = 1 });
         share_unlock (api, signals);
     }
     return result;
@@ -61,8 +62,7 @@ CUresult cuMemRelease (CUmemGenericAllocationHandle handle)
     return result;
 }
 
-CUresult cuMemMap (CUdeviceptr pointer, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
-                   unsigned long long flags)
+CUresult cuMemMap (CUdeviceptr pointer, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
     uint64_t signals;
     CUresult result = NEXT (cuMemMap) (pointer, bytes, offset, handle, flags);
@@ -71,8 +71,9 @@ CUresult cuMemMap (CUdeviceptr pointer, size_t bytes, size_t offset, CUmemGeneri
         return result;
     struct ledger_entry *known = ledger_find (&api->ledger, LEDGER_HANDLE, handle), *memory;
     if (known != NULL && (memory = ledger_find (&api->ledger, LEDGER_PHYSICAL, known->link)) != NULL) {
-        struct ledger_entry mapping = { .kind = LEDGER_MAPPING, .key = pointer, .bytes = bytes, .link = known->link,
-                                        .gpu = RM_NO_GPU };
+        struct ledger_entry mapping = {
+            .kind = LEDGER_MAPPING, .key = pointer, .bytes = bytes, .link = known->link, .gpu = RM_NO_GPU
+        };
         memory->references++;
         ledger_add (&api->ledger, &mapping);
     }
@@ -111,8 +112,9 @@ CUresult cuMemRetainAllocationHandle (CUmemGenericAllocationHandle *handle, void
     if (known != NULL) {
         known->references++;
     } else if (mapping != NULL && (memory = ledger_find (&api->ledger, LEDGER_PHYSICAL, mapping->link)) != NULL) {
-        struct ledger_entry again = { .kind = LEDGER_HANDLE, .key = *handle, .link = mapping->link, .gpu = RM_NO_GPU,
-                                      .references = 1 };
+        struct ledger_entry again = {
+            .kind = LEDGER_HANDLE, .key = *handle, .link = mapping->link, .gpu = RM_NO_GPU, .references = 1
+        };
         memory->references++;
         ledger_add (&api->ledger, &again);
     }

@@ -20,8 +20,7 @@
 #ifdef API_MANAGED
 #define API_ROWS "managed.def"
 #define ANSWER(symbol) answer_##symbol
-#define ANSWER_PROTOTYPE(result, symbol, parameters) \
-    __attribute__ ((visibility ("hidden"))) result answer_##symbol parameters;
+#define ANSWER_PROTOTYPE(result, symbol, parameters) __attribute__ ((visibility ("hidden"))) result answer_##symbol parameters;
 #else
 #define API_ROWS "rows.def"
 #define ANSWER(symbol) symbol
@@ -46,9 +45,9 @@ enum row {
 #undef USE
 };
 
-#define WRAP(result, symbol, parameters, base, version, stream, library) \
-    EXPORTED result symbol parameters;                                  \
-    ANSWER_PROTOTYPE (result, symbol, parameters)                       \
+#define WRAP(result, symbol, parameters, base, version, stream, library)                                                           \
+    EXPORTED result symbol parameters;                                                                                             \
+    ANSWER_PROTOTYPE (result, symbol, parameters)                                                                                  \
     typedef result (*type_##symbol) parameters;
 #define USE(result, symbol, parameters, library) typedef result (*type_##symbol) parameters;
 #include API_ROWS

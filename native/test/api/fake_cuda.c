@@ -33,17 +33,27 @@ static struct {
 /* Of a test's fake libnvc-shim.so: refuses this thread's next mapping. */
 void fake_shim_refuse (void) __attribute__ ((weak, visibility ("default")));
 
-#define PROTOTYPE(result, name, parameters) API result name parameters; API result name parameters
+#define PROTOTYPE(result, name, parameters)                                                                                        \
+    API result name parameters;                                                                                                    \
+    API result name parameters
 #define COUNT(name) calls[CALL_##name]++
-enum call { CALL_alloc, CALL_managed, CALL_free, CALL_alloc_async, CALL_free_async, CALL_pitch, CALL_synchronize,
-        CALL_export_table };
+enum call {
+    CALL_alloc,
+    CALL_managed,
+    CALL_free,
+    CALL_alloc_async,
+    CALL_free_async,
+    CALL_pitch,
+    CALL_synchronize,
+    CALL_export_table
+};
 
 PROTOTYPE (unsigned int, fake_calls, (int call)) { return calls[call]; }
 PROTOTYPE (uint64_t, fake_used, (int device)) { return used[device]; }
 PROTOTYPE (void, fake_capture, (int on)) { capturing = on != 0; }
 PROTOTYPE (void, fake_current, (int device)) { current = device; }
-PROTOTYPE (void *, fake_synchronized, (void)) { return synchronized; }
-PROTOTYPE (int, fake_advised, (void)) { return advised; }
+PROTOTYPE (void *, fake_synchronized, (void) ) { return synchronized; }
+PROTOTYPE (int, fake_advised, (void) ) { return advised; }
 /* Managed memory and pools fail from now on (0: no more), with or without a refused mapping. */
 PROTOTYPE (void, fake_fail, (CUresult result, int refused))
 {
@@ -67,7 +77,7 @@ static CUresult make (enum kind kind, uint64_t *key, uint64_t bytes, int device)
     for (int i = 0; i < THINGS; i++)
         if (things[i].kind == NONE) {
             next_key += 1 << 21;
-            things[i] = (struct thing){ kind, next_key, bytes, device };
+            things[i] = (struct thing) { kind, next_key, bytes, device };
             if (kind != MANAGED)
                 used[device] += bytes;
             *key = next_key;
@@ -96,7 +106,7 @@ static CUresult destroy (uint64_t key)
 }
 
 PROTOTYPE (CUresult, cuInit, (unsigned int flags)) { return (CUresult) flags; }
-PROTOTYPE (CUresult, cuCtxGetDevice, (CUdevice *device))
+PROTOTYPE (CUresult, cuCtxGetDevice, (CUdevice * device))
 {
     if (current < 0)
         return 201;
@@ -108,7 +118,7 @@ PROTOTYPE (CUresult, cuCtxPushCurrent_v2, (CUcontext context))
     current = (int) (uintptr_t) context - 100 + (current << 8);
     return CUDA_SUCCESS;
 }
-PROTOTYPE (CUresult, cuCtxPopCurrent_v2, (CUcontext *context))
+PROTOTYPE (CUresult, cuCtxPopCurrent_v2, (CUcontext * context))
 {
     *context = NULL;
     current >>= 8;
@@ -120,7 +130,7 @@ PROTOTYPE (CUresult, cuStreamGetCtx, (CUstream stream, CUcontext *context))
     *context = (CUcontext) ((uintptr_t) stream - 900);
     return CUDA_SUCCESS;
 }
-PROTOTYPE (CUresult, cuDeviceGetUuid, (CUuuid *uuid, CUdevice device))
+PROTOTYPE (CUresult, cuDeviceGetUuid, (CUuuid * uuid, CUdevice device))
 {
     if (device < 0 || device > 1)
         return 101;
@@ -136,12 +146,12 @@ PROTOTYPE (CUresult, cuDeviceGetAttribute, (int *value, int attribute, CUdevice 
 #endif
     return CUDA_SUCCESS;
 }
-PROTOTYPE (CUresult, cuMemAlloc_v2, (CUdeviceptr *pointer, size_t bytes))
+PROTOTYPE (CUresult, cuMemAlloc_v2, (CUdeviceptr * pointer, size_t bytes))
 {
     COUNT (alloc);
     return make (DEVICE, (uint64_t *) pointer, bytes, current);
 }
-PROTOTYPE (CUresult, cuMemAlloc, (CUdeviceptr_v1 *pointer, unsigned int bytes))
+PROTOTYPE (CUresult, cuMemAlloc, (CUdeviceptr_v1 * pointer, unsigned int bytes))
 {
     uint64_t key;
     CUresult result = make (DEVICE, &key, bytes, current);
@@ -149,8 +159,7 @@ PROTOTYPE (CUresult, cuMemAlloc, (CUdeviceptr_v1 *pointer, unsigned int bytes))
         *pointer = (CUdeviceptr_v1) (find (key)->key &= 0xffffffff);
     return result;
 }
-PROTOTYPE (CUresult, cuMemAllocPitch_v2, (CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height,
-        unsigned int element))
+PROTOTYPE (CUresult, cuMemAllocPitch_v2, (CUdeviceptr * pointer, size_t *pitch, size_t width, size_t height, unsigned int element))
 {
     COUNT (pitch);
     if (pitch == NULL || (element != 4 && element != 8 && element != 16))
@@ -158,7 +167,7 @@ PROTOTYPE (CUresult, cuMemAllocPitch_v2, (CUdeviceptr *pointer, size_t *pitch, s
     *pitch = (width + 511) / 512 * 512;
     return make (DEVICE, (uint64_t *) pointer, *pitch * height, current);
 }
-PROTOTYPE (CUresult, cuMemAllocManaged, (CUdeviceptr *pointer, size_t bytes, unsigned int flags))
+PROTOTYPE (CUresult, cuMemAllocManaged, (CUdeviceptr * pointer, size_t bytes, unsigned int flags))
 {
     COUNT (managed);
     return flags == 0 ? CUDA_ERROR_INVALID_VALUE : make (MANAGED, (uint64_t *) pointer, bytes, current);
@@ -175,7 +184,7 @@ PROTOTYPE (CUresult, cuMemFree_v2, (CUdeviceptr pointer))
     return pointer == 0 ? CUDA_SUCCESS : destroy (pointer);
 }
 PROTOTYPE (CUresult, cuMemFree, (CUdeviceptr_v1 pointer)) { return pointer == 0 ? CUDA_SUCCESS : destroy (pointer); }
-PROTOTYPE (CUresult, cuMemGetInfo_v2, (size_t *free, size_t *total))
+PROTOTYPE (CUresult, cuMemGetInfo_v2, (size_t * free, size_t *total))
 {
     if (current < 0)
         return 201;
@@ -185,7 +194,7 @@ PROTOTYPE (CUresult, cuMemGetInfo_v2, (size_t *free, size_t *total))
         *total = SIZE;
     return CUDA_SUCCESS;
 }
-PROTOTYPE (CUresult, cuDeviceTotalMem_v2, (size_t *bytes, CUdevice device))
+PROTOTYPE (CUresult, cuDeviceTotalMem_v2, (size_t * bytes, CUdevice device))
 {
     if (bytes == NULL || device < 0 || device > 1)
         return bytes == NULL ? CUDA_ERROR_INVALID_VALUE : 101;
@@ -212,13 +221,13 @@ PROTOTYPE (CUresult, cuPointerGetAttribute, (void *value, int attribute, CUdevic
     *(int *) value = thing->device;
     return CUDA_SUCCESS;
 }
-PROTOTYPE (CUresult, cuArray3DCreate_v2, (CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor))
+PROTOTYPE (CUresult, cuArray3DCreate_v2, (CUarray * array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor))
 {
     return descriptor == NULL ? CUDA_ERROR_INVALID_VALUE : make (ARRAY, (uint64_t *) array, 4096, current);
 }
 PROTOTYPE (CUresult, cuArrayDestroy, (CUarray array)) { return destroy ((uintptr_t) array); }
-PROTOTYPE (CUresult, cuMemCreate, (CUmemGenericAllocationHandle *handle, size_t bytes,
-        const CUmemAllocationProp *properties, unsigned long long flags))
+PROTOTYPE (CUresult, cuMemCreate,
+           (CUmemGenericAllocationHandle * handle, size_t bytes, const CUmemAllocationProp *properties, unsigned long long flags))
 {
     (void) flags;
     if (properties == NULL)
@@ -226,13 +235,13 @@ PROTOTYPE (CUresult, cuMemCreate, (CUmemGenericAllocationHandle *handle, size_t 
     return make (HANDLE, (uint64_t *) handle, bytes, properties->location.id);
 }
 PROTOTYPE (CUresult, cuMemRelease, (CUmemGenericAllocationHandle handle)) { return destroy (handle); }
-PROTOTYPE (CUresult, cuMemMap, (CUdeviceptr pointer, size_t bytes, size_t offset,
-        CUmemGenericAllocationHandle handle, unsigned long long flags))
+PROTOTYPE (CUresult, cuMemMap,
+           (CUdeviceptr pointer, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags))
 {
     (void) pointer, (void) bytes, (void) offset, (void) flags;
     return find (handle) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
-PROTOTYPE (CUresult, cuMemUnmap, (CUdeviceptr pointer, size_t bytes)) 
+PROTOTYPE (CUresult, cuMemUnmap, (CUdeviceptr pointer, size_t bytes))
 {
     return pointer != 0 && bytes != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -244,16 +253,13 @@ PROTOTYPE (CUresult, cuGetExportTable, (const void **table, const CUuuid *identi
 }
 
 #ifndef OLD
-PROTOTYPE (CUresult, cuDeviceGetUuid_v2, (CUuuid *uuid, CUdevice device)) { return cuDeviceGetUuid (uuid, device); }
+PROTOTYPE (CUresult, cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice device)) { return cuDeviceGetUuid (uuid, device); }
 PROTOTYPE (CUresult, cuStreamIsCapturing, (CUstream stream, int *status))
 {
     *status = capturing && (uintptr_t) stream >= 1000;
     return CUDA_SUCCESS;
 }
-PROTOTYPE (CUresult, cuStreamIsCapturing_ptsz, (CUstream stream, int *status))
-{
-    return cuStreamIsCapturing (stream, status);
-}
+PROTOTYPE (CUresult, cuStreamIsCapturing_ptsz, (CUstream stream, int *status)) { return cuStreamIsCapturing (stream, status); }
 PROTOTYPE (CUresult, cuStreamSynchronize, (CUstream stream))
 {
     COUNT (synchronize);
@@ -261,24 +267,23 @@ PROTOTYPE (CUresult, cuStreamSynchronize, (CUstream stream))
     return CUDA_SUCCESS;
 }
 PROTOTYPE (CUresult, cuStreamSynchronize_ptsz, (CUstream stream)) { return cuStreamSynchronize (stream); }
-PROTOTYPE (CUresult, cuMemAllocAsync, (CUdeviceptr *pointer, size_t bytes, CUstream stream))
+PROTOTYPE (CUresult, cuMemAllocAsync, (CUdeviceptr * pointer, size_t bytes, CUstream stream))
 {
     COUNT (alloc_async);
     int device = (uintptr_t) stream >= 1000 ? (int) ((uintptr_t) stream - 1000) : current;
     return bytes == 0 ? CUDA_SUCCESS : make (POOL, (uint64_t *) pointer, bytes, device);
 }
-PROTOTYPE (CUresult, cuMemAllocAsync_ptsz, (CUdeviceptr *pointer, size_t bytes, CUstream stream))
+PROTOTYPE (CUresult, cuMemAllocAsync_ptsz, (CUdeviceptr * pointer, size_t bytes, CUstream stream))
 {
     return cuMemAllocAsync (pointer, bytes, stream);
 }
 /* A pool is the number of its device and 2000. */
-PROTOTYPE (CUresult, cuMemAllocFromPoolAsync, (CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream))
+PROTOTYPE (CUresult, cuMemAllocFromPoolAsync, (CUdeviceptr * pointer, size_t bytes, CUmemoryPool pool, CUstream stream))
 {
     (void) stream;
     return make (POOL, (uint64_t *) pointer, bytes, (int) ((uintptr_t) pool - 2000));
 }
-PROTOTYPE (CUresult, cuMemAllocFromPoolAsync_ptsz, (CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool,
-        CUstream stream))
+PROTOTYPE (CUresult, cuMemAllocFromPoolAsync_ptsz, (CUdeviceptr * pointer, size_t bytes, CUmemoryPool pool, CUstream stream))
 {
     return cuMemAllocFromPoolAsync (pointer, bytes, pool, stream);
 }
@@ -289,17 +294,11 @@ PROTOTYPE (CUresult, cuMemFreeAsync, (CUdeviceptr pointer, CUstream stream))
     struct thing *thing = find (pointer);
     return thing != NULL && thing->kind == MANAGED ? CUDA_ERROR_NOT_SUPPORTED : destroy (pointer);
 }
-PROTOTYPE (CUresult, cuMemFreeAsync_ptsz, (CUdeviceptr pointer, CUstream stream))
-{
-    return cuMemFreeAsync (pointer, stream);
-}
+PROTOTYPE (CUresult, cuMemFreeAsync_ptsz, (CUdeviceptr pointer, CUstream stream)) { return cuMemFreeAsync (pointer, stream); }
 #endif
 #ifdef NEWER
-PROTOTYPE (CUresult, cuMemAlloc_v3, (CUdeviceptr *pointer, size_t bytes, int why))
-{
-    return why + cuMemAlloc_v2 (pointer, bytes);
-}
-PROTOTYPE (CUresult, cuFromTomorrow, (void)) { return CUDA_SUCCESS; }
+PROTOTYPE (CUresult, cuMemAlloc_v3, (CUdeviceptr * pointer, size_t bytes, int why)) { return why + cuMemAlloc_v2 (pointer, bytes); }
+PROTOTYPE (CUresult, cuFromTomorrow, (void) ) { return CUDA_SUCCESS; }
 #endif
 
 #ifndef OLD
@@ -310,8 +309,7 @@ static const struct variant {
     unsigned int stream; /* 0: of both */
 } variants[];
 
-PROTOTYPE (CUresult, cuGetProcAddress_v2, (const char *symbol, void **function, int version, uint64_t flags,
-        int *status));
+PROTOTYPE (CUresult, cuGetProcAddress_v2, (const char *symbol, void **function, int version, uint64_t flags, int *status));
 PROTOTYPE (CUresult, cuGetProcAddress, (const char *symbol, void **function, int version, uint64_t flags));
 
 static const struct variant variants[] = {

@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #define GIB (1ull << 30)
-#define PROTOTYPE(result, name, parameters) \
-    __attribute__ ((visibility ("default"))) result name parameters; \
+#define PROTOTYPE(result, name, parameters)                                                                                        \
+    __attribute__ ((visibility ("default"))) result name parameters;                                                               \
     result name parameters
 
 PROTOTYPE (nvmlReturn_t, nvmlDeviceGetUUID, (nvmlDevice_t device, char *uuid, unsigned int length))
@@ -18,13 +18,13 @@ PROTOTYPE (nvmlReturn_t, nvmlDeviceGetMemoryInfo, (nvmlDevice_t device, nvmlMemo
 {
     if (device == NULL || memory == NULL)
         return 2; /* NVML_ERROR_INVALID_ARGUMENT */
-    *memory = (nvmlMemory_t){ 16 * GIB, 15 * GIB, GIB };
+    *memory = (nvmlMemory_t) { 16 * GIB, 15 * GIB, GIB };
     return NVML_SUCCESS;
 }
 PROTOTYPE (nvmlReturn_t, nvmlDeviceGetMemoryInfo_v2, (nvmlDevice_t device, nvmlMemory_v2_t *memory))
 {
     if (device == NULL || memory == NULL)
         return 2;
-    *memory = (nvmlMemory_v2_t){ memory->version, 16 * GIB, 512 << 20, 15 * GIB, GIB / 2 };
+    *memory = (nvmlMemory_v2_t) { memory->version, 16 * GIB, 512 << 20, 15 * GIB, GIB / 2 };
     return NVML_SUCCESS;
 }

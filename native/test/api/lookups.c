@@ -103,15 +103,13 @@ int main (int count, char **words)
     return 0;
 }
 #else
-void library_lookups (const char *const *names, void *const *handles)
-{
-    lookups (stdout, "library", names, handles);
-}
+void library_lookups (const char *const *names, void *const *handles) { lookups (stdout, "library", names, handles); }
 
 __attribute__ ((constructor)) static void at_load (void)
 {
-    static const char *const names[] = { "puts", "curl_easy_init", "cublasCreate_v2", "customer_cuMemAlloc_v2",
-            "cudaMalloc", NULL };
+    static const char *const names[] = {
+        "puts", "curl_easy_init", "cublasCreate_v2", "customer_cuMemAlloc_v2", "cudaMalloc", NULL
+    };
     void *const handles[] = { dlopen (NULL, RTLD_NOW), NULL };
     lookups (stdout, "constructor", names, handles);
 }

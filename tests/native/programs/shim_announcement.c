@@ -5,12 +5,6 @@ E void nvc_shim_next_managed (const char *uuid);
 E const char *last_uuid (void);
 static char last[17];
 
-void nvc_shim_next_managed (const char *uuid)
-{
-    memcpy (last, uuid, 16);
-}
+void nvc_shim_next_managed (const char *uuid) { memcpy (last, uuid, 16); }
 
-const char *last_uuid (void)
-{
-    return last;
-}
+const char *last_uuid (void) { return last; }

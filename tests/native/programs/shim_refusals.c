@@ -4,10 +4,7 @@ E void fake_shim_refuse (void);
 E int nvc_shim_managed_refused (void);
 static int now;
 
-void fake_shim_refuse (void)
-{
-    now = 1;
-}
+void fake_shim_refuse (void) { now = 1; }
 
 int nvc_shim_managed_refused (void)
 {

@@ -7,27 +7,63 @@ static const struct {
     const char *name;
     attack *function;
 } attacks[] = {
-    { "type", attack_type },           { "wrapped", attack_wrapped },           { "heap", attack_heap },
-    { "classes", attack_classes },     { "duplicate", attack_duplicate },       { "sizes", attack_sizes },
-    { "pointers", attack_pointers },   { "scheduling", attack_scheduling },     { "foreign", attack_foreign },
-    { "size-race", attack_size_race }, { "command-race", attack_command_race }, { "class-race", attack_class_race },
-    { "storm", attack_storm },         { "flood", attack_flood },               { "child", attack_child },
-    { "passed", attack_passed },       { "queued", attack_queued },             { "exec", attack_exec },
-    { "bomb", attack_bomb },           { "traced", attack_traced },             { "victim", attack_victim },
-    { "entries", attack_entries },     { "uring", attack_uring },               { "uvm", attack_uvm },
-    { "churn", attack_churn },         { "uvm-tree", attack_uvm_tree },         { "uvm-heir", attack_uvm_heir },
-    { "unseen", attack_unseen },       { "uvm-child", attack_uvm_child },         { "event-race", attack_event_race },
-    { "uvm-busy", attack_uvm_busy },   { "heir-race", attack_heir_race },       { "uvm-thread", attack_uvm_thread },
-    { "uvm-slow", attack_uvm_slow },   { "reused", attack_reused },               { "uvm-heap", attack_uvm_heap },
-    { "stalled", attack_stalled },     { "uvm-clone", attack_uvm_clone },
-    { "uvm-exec", attack_uvm_exec },   { "uvm-exec-thread", attack_uvm_exec_thread }, { "idle", attack_idle },
-    { "uvm-tables", attack_uvm_tables }, { "unchanged", attack_unchanged },
-    { "uvm-path", attack_uvm_path },   { "uvm-zombies", attack_uvm_zombies }, { "params", attack_params },
-    { "batch", attack_batch },         { "contexts", attack_contexts },
-    { "fuse", attack_fuse },           { "phantom", attack_phantom },           { "race-free", attack_race_free },
+    { "type", attack_type },
+    { "wrapped", attack_wrapped },
+    { "heap", attack_heap },
+    { "classes", attack_classes },
+    { "duplicate", attack_duplicate },
+    { "sizes", attack_sizes },
+    { "pointers", attack_pointers },
+    { "scheduling", attack_scheduling },
+    { "foreign", attack_foreign },
+    { "size-race", attack_size_race },
+    { "command-race", attack_command_race },
+    { "class-race", attack_class_race },
+    { "storm", attack_storm },
+    { "flood", attack_flood },
+    { "child", attack_child },
+    { "passed", attack_passed },
+    { "queued", attack_queued },
+    { "exec", attack_exec },
+    { "bomb", attack_bomb },
+    { "traced", attack_traced },
+    { "victim", attack_victim },
+    { "entries", attack_entries },
+    { "uring", attack_uring },
+    { "uvm", attack_uvm },
+    { "churn", attack_churn },
+    { "uvm-tree", attack_uvm_tree },
+    { "uvm-heir", attack_uvm_heir },
+    { "unseen", attack_unseen },
+    { "uvm-child", attack_uvm_child },
+    { "event-race", attack_event_race },
+    { "uvm-busy", attack_uvm_busy },
+    { "heir-race", attack_heir_race },
+    { "uvm-thread", attack_uvm_thread },
+    { "uvm-slow", attack_uvm_slow },
+    { "reused", attack_reused },
+    { "uvm-heap", attack_uvm_heap },
+    { "stalled", attack_stalled },
+    { "uvm-clone", attack_uvm_clone },
+    { "uvm-exec", attack_uvm_exec },
+    { "uvm-exec-thread", attack_uvm_exec_thread },
+    { "idle", attack_idle },
+    { "uvm-tables", attack_uvm_tables },
+    { "unchanged", attack_unchanged },
+    { "uvm-path", attack_uvm_path },
+    { "uvm-zombies", attack_uvm_zombies },
+    { "params", attack_params },
+    { "batch", attack_batch },
+    { "contexts", attack_contexts },
+    { "fuse", attack_fuse },
+    { "phantom", attack_phantom },
+    { "race-free", attack_race_free },
     { "uvm-batch", attack_uvm_batch },
-    { "requests", attack_requests },       { "controls", attack_controls },
-    { "pids", attack_pids },               { "lend", attack_lend },               { "borrow", attack_borrow },
+    { "requests", attack_requests },
+    { "controls", attack_controls },
+    { "pids", attack_pids },
+    { "lend", attack_lend },
+    { "borrow", attack_borrow },
 };
 
 static uint32_t failure (void) { return 0x10000u + (uint32_t) errno; }
@@ -39,10 +75,7 @@ uint32_t bed_alloc (struct bed *bed, uint32_t parent, uint32_t handle, uint32_t 
     return ioctl (bed->file, REQUEST (0x2b, sizeof (call)), &call) < 0 ? failure () : call.status;
 }
 
-struct memory memory_of (uint64_t size)
-{
-    return (struct memory) { .owner = 0x6e76, .attributes = 0x18000000, .size = size };
-}
+struct memory memory_of (uint64_t size) { return (struct memory) { .owner = 0x6e76, .attributes = 0x18000000, .size = size }; }
 
 uint32_t bed_memory (struct bed *bed, uint32_t *handle, uint64_t size)
 {

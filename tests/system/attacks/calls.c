@@ -129,8 +129,10 @@ void attack_duplicate (int argc, char **argv)
 
 void attack_sizes (int argc, char **argv)
 {
-    static const uint64_t sizes[] = { UINT64_MAX,     UINT64_MAX - 4095, (uint64_t) 1 << 63, (uint64_t) 1 << 62,
-                                      ((uint64_t) 1 << 60) + 1, ((uint64_t) 1 << 48), 20 * GIB };
+    static const uint64_t sizes[] = {
+        UINT64_MAX,           UINT64_MAX - 4095, (uint64_t) 1 << 63, (uint64_t) 1 << 62, ((uint64_t) 1 << 60) + 1,
+        ((uint64_t) 1 << 48), 20 * GIB
+    };
     static const uint32_t lies[] = { 1, 8, 127, 0xffff, 0xffffffff };
     struct bed bed = bed_open ();
     unsigned wrong = 0, small = 0;
@@ -186,9 +188,9 @@ void attack_pointers (int argc, char **argv)
 
 void attack_scheduling (int argc, char **argv)
 {
-    static const uint32_t controls[][2] = { { 0x2080110b, 536 }, { 0xa06c0103, 8 },   { 0xa06c0107, 4 },  { 0xa06f0109, 4 },
-                                            { 0xa06c0110, 8 },   { 0x20800194, 64 },  { 0x20801115, 16 }, { 0x20801121, 16 },
-                                            { 0x0080170f, 16 },  { 0x20801110, 8 },   { 0x00801711, 8 },  { 0x00801712, 8 } };
+    static const uint32_t controls[][2] = { { 0x2080110b, 536 }, { 0xa06c0103, 8 },  { 0xa06c0107, 4 },  { 0xa06f0109, 4 },
+                                            { 0xa06c0110, 8 },   { 0x20800194, 64 }, { 0x20801115, 16 }, { 0x20801121, 16 },
+                                            { 0x0080170f, 16 },  { 0x20801110, 8 },  { 0x00801711, 8 },  { 0x00801712, 8 } };
     static uint8_t params[1024];
     struct bed bed = bed_open ();
     unsigned answered = 0, refused = 0, made = 0;

@@ -11,7 +11,8 @@ static uint8_t stacks[3][65536] __attribute__ ((aligned (16)));
 
 static void map_there (void)
 {
-    void *place = mmap (PLACE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, file, (off_t) (uintptr_t) PLACE);
+    void *place = mmap (PLACE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, file,
+                        (off_t) (uintptr_t) PLACE);
 
     error = place == MAP_FAILED ? errno : 0;
 }

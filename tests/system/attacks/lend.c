@@ -6,7 +6,8 @@
 #define EXPORT 0x3d0b
 #define IMPORT 0x3d0c
 
-struct export { /* NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS */
+struct export
+{ /* NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS */
     int32_t descriptor;
     uint32_t device;
     uint16_t most;

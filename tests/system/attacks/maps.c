@@ -12,7 +12,8 @@
 
 static void *map_managed (const struct uvm *uvm)
 {
-    return mmap ((void *) UVM_BASE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, uvm->file, (off_t) UVM_BASE);
+    return mmap ((void *) UVM_BASE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, uvm->file,
+                 (off_t) UVM_BASE);
 }
 
 /* Where the lie begins in its line of /proc/self/maps; -1: nowhere. */

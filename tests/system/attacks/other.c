@@ -11,7 +11,10 @@ long entry_32 (long number, long one, long two, long three)
 {
     long result;
 
-    __asm__ volatile("int $0x80" : "=a"(result) : "a"(number), "b"(one), "c"(two), "d"(three) : "memory", "r8", "r9", "r10", "r11");
+    __asm__ volatile ("int $0x80"
+                      : "=a"(result)
+                      : "a"(number), "b"(one), "c"(two), "d"(three)
+                      : "memory", "r8", "r9", "r10", "r11");
     return result;
 }
 
@@ -55,7 +58,8 @@ void attack_entries (int argc, char **argv)
 static int submit (int ring, const struct io_uring_params *params, uint8_t *rings, struct io_uring_sqe *entries,
                    const struct io_uring_sqe *entry)
 {
-    uint32_t *tail = (uint32_t *) (void *) (rings + params->sq_off.tail), *array = (uint32_t *) (void *) (rings + params->sq_off.array);
+    uint32_t *tail = (uint32_t *) (void *) (rings + params->sq_off.tail),
+             *array = (uint32_t *) (void *) (rings + params->sq_off.array);
     uint32_t *head = (uint32_t *) (void *) (rings + params->cq_off.head), place = *tail & (params->sq_entries - 1);
     const struct io_uring_cqe *answers = (const struct io_uring_cqe *) (const void *) (rings + params->cq_off.cqes);
     int result;
@@ -82,13 +86,15 @@ void attack_uring (int argc, char **argv)
         return;
     }
     uint8_t *rings = mmap (NULL, 65536, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring, IORING_OFF_SQ_RING);
-    struct io_uring_sqe *entries =
-        mmap (NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring, (off_t) IORING_OFF_SQES);
+    struct io_uring_sqe *entries = mmap (NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring,
+                                         (off_t) IORING_OFF_SQES);
     if (rings == MAP_FAILED || (void *) entries == MAP_FAILED) {
         say ("ring", (uint64_t) errno);
         return;
     }
-    struct io_uring_sqe entry = { .opcode = IORING_OP_OPENAT, .fd = AT_FDCWD, .addr = (uintptr_t) "/dev/nvidiactl", .open_flags = O_RDWR };
+    struct io_uring_sqe entry = {
+        .opcode = IORING_OP_OPENAT, .fd = AT_FDCWD, .addr = (uintptr_t) "/dev/nvidiactl", .open_flags = O_RDWR
+    };
     node = submit (ring, &params, rings, entries, &entry);
     say ("ring", 0);
     say ("opened", node >= 0);

@@ -99,10 +99,8 @@ void attack_params (int argc, char **argv)
 {
     struct bed bed = bed_open ();
     const struct target targets[] = {
-        { "build-version", bed.client, 0x00000101, 40, TEXT, 3, TEXT },
-        { "bus-info", bed.subdevice, 0x20801802, 16, 1, 1, 8 },
-        { "bios-info", bed.subdevice, 0x20800802, 16, 1, 1, 8 },
-        { "fb-info", bed.subdevice, 0x20801301, 16, 1, 1, 8 },
+        { "build-version", bed.client, 0x00000101, 40, TEXT, 3, TEXT }, { "bus-info", bed.subdevice, 0x20801802, 16, 1, 1, 8 },
+        { "bios-info", bed.subdevice, 0x20800802, 16, 1, 1, 8 },        { "fb-info", bed.subdevice, 0x20801301, 16, 1, 1, 8 },
         { "encoder-caps", bed.device, 0x00801b01, 16, 5, 1, 5 },
     };
     unsigned wrong = 0;

@@ -37,7 +37,9 @@ void attack_passed (int argc, char **argv)
         exit (4);
     pid_t child = fork ();
     if (child == 0) {
-        struct bed got = { .device = 0x5c000001, .subdevice = 0x5c000002, .next = 0x5e000000, .file = receive_descriptor (pair[1]) };
+        struct bed got = {
+            .device = 0x5c000001, .subdevice = 0x5c000002, .next = 0x5e000000, .file = receive_descriptor (pair[1])
+        };
 
         if (read (pair[1], &got.client, 4) != 4)
             _exit (5);

@@ -56,8 +56,10 @@ void attack_command_race (int argc, char **argv)
     unsigned made = 0, rounds = argc > 0 ? (unsigned) atoi (argv[0]) : 500;
 
     for (unsigned kind = 0; kind < 3; kind++) {
-        struct control call = { bed.client, kind == 2 ? bed.client : bed.subdevice, harmless[kind][0], 0,
-                                (uintptr_t) params[0], harmless[kind][1], 0xffff };
+        struct control call = {
+            bed.client, kind == 2 ? bed.client : bed.subdevice, harmless[kind][0], 0, (uintptr_t) params[0], harmless[kind][1],
+            0xffff
+        };
         struct flip flip = { &call.command, { harmless[kind][0], 0x2080110b }, false };
         pthread_t thread;
 

@@ -71,7 +71,9 @@ void attack_requests (int argc, char **argv)
 /* Controls: those of the old kind that no program was seen to make, and those of the whole GPU. */
 void attack_controls (int argc, char **argv)
 {
-    static const uint32_t whole[][2] = { { 0x801909, 1 }, { 0x2080200a, 8 }, { 0x2080220c, 0 }, { 0x20802210, 0 }, { 0x20800407, 1 } };
+    static const uint32_t whole[][2] = {
+        { 0x801909, 1 }, { 0x2080200a, 8 }, { 0x2080220c, 0 }, { 0x20802210, 0 }, { 0x20800407, 1 }
+    };
     struct bed bed = bed_open ();
     uint8_t params[512] = { 0 };
     uint32_t other[3] = { 0, bed.client ^ 0x10, 0x5c000000 }, boost = 0;
@@ -82,7 +84,8 @@ void attack_controls (int argc, char **argv)
         old += bed_control (&bed, bed.subdevice, number, params, 16) == 0;
     say ("old", old);
     for (unsigned i = 0; i < sizeof (whole) / sizeof (whole[0]); i++)
-        answered += bed_control (&bed, whole[i][0] >> 16 == 0x80 ? bed.device : bed.subdevice, whole[i][0], params, whole[i][1]) == 0;
+        answered += bed_control (&bed, whole[i][0] >> 16 == 0x80 ? bed.device : bed.subdevice, whole[i][0], params, whole[i][1]) ==
+                    0;
     say ("answered", answered);
     /* a debugger of what another container made; clocks of several GPUs, tied together */
     say ("debugger", bed_alloc (&bed, bed.subdevice, bed.next++, 0x83de, other) == 0);

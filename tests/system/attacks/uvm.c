@@ -107,8 +107,10 @@ void attack_unseen (int argc, char **argv)
     int status;
 
     /* mmap_arg_struct32 (sys_ia32.c): address, length, protection, flags, descriptor, offset. */
-    memcpy (low, (uint32_t[]) { place, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, (uint32_t) uvm.file, place },
-            24);
+    memcpy (
+        low,
+        (uint32_t[]) { place, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, (uint32_t) uvm.file, place },
+        24);
     /* A kernel without this entry ends the process that takes it. */
     pid_t child = fork ();
     if (child == 0)
@@ -139,7 +141,8 @@ void attack_uvm_child (int argc, char **argv)
         exit (4);
     pid_t child = fork ();
     if (child == 0) {
-        void *place = mmap ((void *) UVM_BASE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, uvm.file, (off_t) UVM_BASE);
+        void *place = mmap ((void *) UVM_BASE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, uvm.file,
+                            (off_t) UVM_BASE);
 
         byte = place == MAP_FAILED ? errno : 0;
         if (write (told[1], &byte, sizeof (byte)) != sizeof (byte))
@@ -186,7 +189,8 @@ void attack_uvm_busy (int argc, char **argv)
         if (pthread_create (&thread, NULL, mapping, &file) != 0)
             exit (4);
     usleep (100000);
-    place = mmap ((void *) UVM_BASE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, uvm.file, (off_t) UVM_BASE);
+    place = mmap ((void *) UVM_BASE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, uvm.file,
+                  (off_t) UVM_BASE);
     say ("mapped", place == MAP_FAILED ? (uint64_t) errno : 0);
     let_it_be_seen ();
     say ("pieces", bed_fill (&bed));
@@ -215,7 +219,8 @@ static void *without_first (void *argument)
         fclose (file);
     }
     say ("memory", bed_memory (&first->bed, &handle, 2 * GIB));
-    void *place = mmap ((void *) UVM_BASE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, first->uvm.file, (off_t) UVM_BASE);
+    void *place = mmap ((void *) UVM_BASE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, first->uvm.file,
+                        (off_t) UVM_BASE);
     say ("mapped", place == MAP_FAILED ? (uint64_t) errno : 0);
     let_it_be_seen ();
     say ("pieces", bed_fill (&first->bed));
@@ -276,7 +281,8 @@ void attack_uvm_slow (int argc, char **argv)
         exit (4);
     if (faults >= 0 && (ioctl (faults, UFFDIO_API, &api) != 0 || ioctl (faults, UFFDIO_REGISTER, &range) != 0))
         exit (4);
-    place = mmap ((void *) UVM_BASE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, uvm.file, (off_t) UVM_BASE);
+    place = mmap ((void *) UVM_BASE, 1536 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, uvm.file,
+                  (off_t) UVM_BASE);
     atomic_store (&slow.is_mapped, true);
     say ("mapped", place == MAP_FAILED ? (uint64_t) errno : 0);
     hold ();

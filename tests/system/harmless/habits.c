@@ -284,10 +284,7 @@ static int use_dlopen (void)
 #endif
 }
 
-static void report (const char *call, long result)
-{
-    printf ("%s %ld %s\n", call, result, result == -1 ? strerror (errno) : "");
-}
+static void report (const char *call, long result) { printf ("%s %ld %s\n", call, result, result == -1 ? strerror (errno) : ""); }
 
 static int descriptors (void)
 {

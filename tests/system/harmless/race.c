@@ -17,10 +17,7 @@ static void wait_for (int wanted)
         sched_yield ();
 }
 
-static void go_to (int next)
-{
-    atomic_store_explicit (&step, next, memory_order_relaxed);
-}
+static void go_to (int next) { atomic_store_explicit (&step, next, memory_order_relaxed); }
 
 static void *other (void *nothing)
 {

@@ -30,7 +30,4 @@ JNIEXPORT jlong JNICALL Java_Gpu_take (JNIEnv *env, jclass type, jlong bytes)
     return result == 0 ? (jlong) address : -result;
 }
 
-JNIEXPORT jint JNICALL Java_Gpu_give (JNIEnv *env, jclass type, jlong address)
-{
-    return release ((unsigned long long) address);
-}
+JNIEXPORT jint JNICALL Java_Gpu_give (JNIEnv *env, jclass type, jlong address) { return release ((unsigned long long) address); }

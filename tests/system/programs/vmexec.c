@@ -13,7 +13,11 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-struct alloc { uint32_t root, parent, object, class_number; uint64_t params, rights; uint32_t size, flags, status, pad; };
+struct alloc {
+    uint32_t root, parent, object, class_number;
+    uint64_t params, rights;
+    uint32_t size, flags, status, pad;
+};
 #define PLACE ((void *) 0x20000000)
 #define CALL _IOWR ('F', 0x2b, struct alloc)
 static int file;
@@ -32,7 +36,8 @@ static int call (uint32_t root)
 static int child (void *unused)
 {
     (void) unused;
-    printf ("child %x\n", call (0x11)); fflush (stdout);
+    printf ("child %x\n", call (0x11));
+    fflush (stdout);
     execl (self, self, "after", NULL);
     _exit (1);
 }
@@ -45,7 +50,8 @@ int main (int argc, char **argv)
     file = open ("/dev/nvidiactl", O_RDWR);
     if (argc > 1) {
         usleep (300000); /* the parent puts its own there */
-        printf ("executed %x\n", call (0x22)); fflush (stdout);
+        printf ("executed %x\n", call (0x22));
+        fflush (stdout);
         return 0;
     }
     pid = clone (child, stack + sizeof (stack), CLONE_VM | SIGCHLD, NULL);

@@ -16,12 +16,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHECK(what)                              \
-    do {                                         \
-        if (!(what)) {                           \
-            printf ("line %d: %s (errno %d)\n", __LINE__, #what, errno); \
-            exit (1);                            \
-        }                                        \
+#define CHECK(what)                                                                                                                \
+    do {                                                                                                                           \
+        if (!(what)) {                                                                                                             \
+            printf ("line %d: %s (errno %d)\n", __LINE__, #what, errno);                                                           \
+            exit (1);                                                                                                              \
+        }                                                                                                                          \
     } while (0)
 
 struct allocation {

@@ -13,8 +13,8 @@
 #define NUMBERS 512
 #define SYSCALL 0x050f
 /* Not on the stack just below, which the compiler may use. */
-#define TRAP(change)                                                                                                             \
-    __asm__ volatile("lea -128(%%rsp), %%rsp\n pushfq\n " change ", (%%rsp)\n popfq\n lea 128(%%rsp), %%rsp" ::: "cc", "memory")
+#define TRAP(change)                                                                                                               \
+    __asm__ volatile ("lea -128(%%rsp), %%rsp\n pushfq\n " change ", (%%rsp)\n popfq\n lea 128(%%rsp), %%rsp" ::: "cc", "memory")
 
 typedef int (*allocate_t) (unsigned long long *, size_t, unsigned);
 

@@ -100,8 +100,12 @@ static bool load (struct process *process, const char *pid, const char *path)
 
 static uint32_t call (const struct object *by, uint32_t handle, uint32_t command, void *params, uint32_t size)
 {
-    struct control head = { .client = by->client, .object = handle, .command = command, .params = (uint64_t) (uintptr_t) params,
-                            .size = size, .status = 0xffff };
+    struct control head = { .client = by->client,
+                            .object = handle,
+                            .command = command,
+                            .params = (uint64_t) (uintptr_t) params,
+                            .size = size,
+                            .status = 0xffff };
 
     ioctl (by->file, REQUEST (CONTROL, struct control), &head);
     return head.status;
@@ -226,8 +230,10 @@ static void facts (struct process *process)
 
         if (!is_a (at, "group") || !at->is_compute || subdevice == NULL)
             continue;
-        fact ("saves_restores_wfi_cta_cilp_gfxp", subdevice, subdevice->handle, GET_CTXSW_STATS, stats, sizeof (stats), 6, stats + 2);
-        fact ("context_bytes", subdevice, subdevice->handle, GET_CTX_BUFFER_SIZE, &buffer, sizeof (buffer), 1, (uint32_t *) &buffer.size);
+        fact ("saves_restores_wfi_cta_cilp_gfxp", subdevice, subdevice->handle, GET_CTXSW_STATS, stats, sizeof (stats), 6,
+              stats + 2);
+        fact ("context_bytes", subdevice, subdevice->handle, GET_CTX_BUFFER_SIZE, &buffer, sizeof (buffer), 1,
+              (uint32_t *) &buffer.size);
         fact ("resident_channel", subdevice, subdevice->handle, GET_RESIDENT_CHANNEL, resident, sizeof (resident), 1, resident);
         fact ("slice_groups_groups_of_the_engine", subdevice, subdevice->handle, FIFO_GET_INFO, &info, sizeof (info), 6, info.rows);
     }
@@ -245,8 +251,12 @@ static void map (struct process *process)
         if (!is_a (at, "channel") || !at->is_compute || at->userd == 0 || device == NULL)
             continue;
         for (int node = 0; node < 2 && at->control == NULL; node++) {
-            struct map params = { .client = at->client, .device = device->handle, .memory = at->userd,
-                                  .offset = at->offset & ~4095ull, .length = 4096, .status = 0xffff };
+            struct map params = { .client = at->client,
+                                  .device = device->handle,
+                                  .memory = at->userd,
+                                  .offset = at->offset & ~4095ull,
+                                  .length = 4096,
+                                  .status = 0xffff };
             char *place;
 
             params.fd = open (nodes[node], O_RDWR | O_CLOEXEC);

@@ -9,10 +9,7 @@
 
 static CUdevice device;
 
-static void answer (const char *name, CUresult result)
-{
-    say (name, (unsigned long long) result);
-}
+static void answer (const char *name, CUresult result) { say (name, (unsigned long long) result); }
 
 static CUmemAllocationProp exportable (void)
 {

@@ -53,7 +53,9 @@ static uint32_t status_of (int file, uint32_t request, void *params, size_t stat
 
 static uint32_t make (const struct client *client, uint32_t parent, uint32_t handle, uint32_t number, void *params)
 {
-    uint64_t call[6] = { client->handle | (uint64_t) parent << 32, handle | (uint64_t) number << 32, (uintptr_t) params, 0, 0, 0xffff };
+    uint64_t call[6] = {
+        client->handle | (uint64_t) parent << 32, handle | (uint64_t) number << 32, (uintptr_t) params, 0, 0, 0xffff
+    };
 
     return status_of (client->file, REQUEST (0x2b, 48), call, 40);
 }
@@ -101,7 +103,8 @@ static uint32_t allocate (const struct client *client, uint32_t handle, uint64_t
 
 static struct client opened (void)
 {
-    struct client client = { .file = open ("/dev/nvidiactl", O_RDWR | O_CLOEXEC), .node = open ("/dev/nvidia0", O_RDWR | O_CLOEXEC) };
+    struct client client = { .file = open ("/dev/nvidiactl", O_RDWR | O_CLOEXEC),
+                             .node = open ("/dev/nvidia0", O_RDWR | O_CLOEXEC) };
 
     if (client.file < 0 || client.node < 0) {
         perror ("open");

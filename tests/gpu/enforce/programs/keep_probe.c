@@ -101,13 +101,27 @@ static void tenant (int socket)
         uint64_t range[3] = { BASE + (uint64_t) (order.handle - MEMORY) * 4096 * MIB, order.size, 0xffff };
 
         switch (order.what) {
-        case 'u': answer[0] = uvm_begin (&client, &uvm, uuid); break;
-        case 'a': answer[0] = allocate (&client, order.handle, order.size); break;
-        case 'm': answer[0] = uvm_map (uvm, &client, uuid, order.handle, order.size); break;
-        case 's': answer[0] = share (&client, order.handle, (uint32_t) order.size); break;
-        case 'f': answer[0] = release (&client, order.handle); break;
-        case 'U': answer[0] = status_of (uvm, 34, range, 16); break;
-        case 'c': answer[0] = (uint32_t) close (client.file); break;
+        case 'u':
+            answer[0] = uvm_begin (&client, &uvm, uuid);
+            break;
+        case 'a':
+            answer[0] = allocate (&client, order.handle, order.size);
+            break;
+        case 'm':
+            answer[0] = uvm_map (uvm, &client, uuid, order.handle, order.size);
+            break;
+        case 's':
+            answer[0] = share (&client, order.handle, (uint32_t) order.size);
+            break;
+        case 'f':
+            answer[0] = release (&client, order.handle);
+            break;
+        case 'U':
+            answer[0] = status_of (uvm, 34, range, 16);
+            break;
+        case 'c':
+            answer[0] = (uint32_t) close (client.file);
+            break;
         case 'k': /* leaves the UVM file to a child and ends */
             if (fork () == 0) {
                 close (client.file);

@@ -18,10 +18,7 @@
 static CUcontext contexts[MAX_GPUS];
 static int count;
 
-static void on (int gpu)
-{
-    MUST (cuCtxSetCurrent (contexts[gpu]));
-}
+static void on (int gpu) { MUST (cuCtxSetCurrent (contexts[gpu])); }
 
 static void say_of (const char *name, int gpu, unsigned long long value)
 {
@@ -30,10 +27,7 @@ static void say_of (const char *name, int gpu, unsigned long long value)
     say (line, value);
 }
 
-static void answer (const char *name, CUresult result)
-{
-    say (name, (unsigned long long) result);
-}
+static void answer (const char *name, CUresult result) { say (name, (unsigned long long) result); }
 
 /* "free_WHERE_GPU" of all, with nothing pending. */
 static void point (const char *where)

@@ -142,8 +142,7 @@ static void user (void)
     unsigned char byte = 0;
     meet ();
     int descriptor = receive_message (&share, sizeof share);
-    MUST (cuMemPoolImportFromShareableHandle (&pool, (void *) (intptr_t) descriptor,
-                                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    MUST (cuMemPoolImportFromShareableHandle (&pool, (void *) (intptr_t) descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     close (descriptor);
     MUST (cuMemPoolImportPointer (&address, pool, &share.pointer));
     MUST (cuMemcpyDtoH (&byte, address, 1));

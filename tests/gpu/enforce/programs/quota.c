@@ -35,15 +35,9 @@ static CUdevice device;
 static CUmemoryPool pool;
 static struct piece pieces[MAX_PIECES];
 
-static CUresult take_malloc (struct piece *piece, size_t bytes)
-{
-    return cuMemAlloc (&piece->address, bytes);
-}
+static CUresult take_malloc (struct piece *piece, size_t bytes) { return cuMemAlloc (&piece->address, bytes); }
 
-static void give_address (struct piece *piece)
-{
-    MUST (cuMemFree (piece->address));
-}
+static void give_address (struct piece *piece) { MUST (cuMemFree (piece->address)); }
 
 static CUresult take_pitch (struct piece *piece, size_t bytes)
 {
@@ -72,20 +66,11 @@ static CUresult take_create (struct piece *piece, size_t bytes)
     return cuMemCreate (&piece->handle, bytes, &properties, 0);
 }
 
-static void give_create (struct piece *piece)
-{
-    MUST (cuMemRelease (piece->handle));
-}
+static void give_create (struct piece *piece) { MUST (cuMemRelease (piece->handle)); }
 
-static CUresult take_async (struct piece *piece, size_t bytes)
-{
-    return cuMemAllocAsync (&piece->address, bytes, NULL);
-}
+static CUresult take_async (struct piece *piece, size_t bytes) { return cuMemAllocAsync (&piece->address, bytes, NULL); }
 
-static void give_async (struct piece *piece)
-{
-    MUST (cuMemFreeAsync (piece->address, NULL));
-}
+static void give_async (struct piece *piece) { MUST (cuMemFreeAsync (piece->address, NULL)); }
 
 static void trim_async (void)
 {
@@ -121,10 +106,7 @@ static CUresult take_array (struct piece *piece, size_t bytes)
     return cuArrayCreate (&piece->array, &shape);
 }
 
-static void give_array (struct piece *piece)
-{
-    MUST (cuArrayDestroy (piece->array));
-}
+static void give_array (struct piece *piece) { MUST (cuArrayDestroy (piece->array)); }
 
 static CUDA_ARRAY3D_DESCRIPTOR solid (size_t width, size_t height, size_t depth)
 {
@@ -150,10 +132,7 @@ static CUresult take_mipmap (struct piece *piece, size_t bytes)
     return cuMipmappedArrayCreate (&piece->mipmap, &shape, 3);
 }
 
-static void give_mipmap (struct piece *piece)
-{
-    MUST (cuMipmappedArrayDestroy (piece->mipmap));
-}
+static void give_mipmap (struct piece *piece) { MUST (cuMipmappedArrayDestroy (piece->mipmap)); }
 
 static void give_graph (struct piece *piece)
 {
@@ -200,15 +179,9 @@ static void trim_graph (void)
     MUST (cuDeviceGraphMemTrim (device));
 }
 
-static CUresult take_host (struct piece *piece, size_t bytes)
-{
-    return cuMemAllocHost (&piece->host, bytes);
-}
+static CUresult take_host (struct piece *piece, size_t bytes) { return cuMemAllocHost (&piece->host, bytes); }
 
-static void give_host (struct piece *piece)
-{
-    MUST (cuMemFreeHost (piece->host));
-}
+static void give_host (struct piece *piece) { MUST (cuMemFreeHost (piece->host)); }
 
 static CUresult take_registered (struct piece *piece, size_t bytes)
 {

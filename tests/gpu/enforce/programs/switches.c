@@ -84,8 +84,12 @@ static void say (const char *name, unsigned long long value)
 
 static uint32_t allocate (uint32_t parent, uint32_t handle, uint32_t number, void *params)
 {
-    NVOS64_PARAMETERS head = { .hRoot = client, .hObjectParent = parent, .hObjectNew = handle, .hClass = number,
-                               .pAllocParms = (NvP64) (uintptr_t) params, .status = 0xffff };
+    NVOS64_PARAMETERS head = { .hRoot = client,
+                               .hObjectParent = parent,
+                               .hObjectNew = handle,
+                               .hClass = number,
+                               .pAllocParms = (NvP64) (uintptr_t) params,
+                               .status = 0xffff };
 
     if (ioctl (control, NV_REQUEST (NV_ESC_RM_ALLOC, sizeof (head)), &head) == 0 && handle == 0)
         client = head.hObjectNew;
@@ -94,8 +98,12 @@ static uint32_t allocate (uint32_t parent, uint32_t handle, uint32_t number, voi
 
 static uint32_t call (uint32_t object, uint32_t command, void *params, uint32_t size)
 {
-    NVOS54_PARAMETERS head = { .hClient = client, .hObject = object, .cmd = command, .params = (NvP64) (uintptr_t) params,
-                               .paramsSize = size, .status = 0xffff };
+    NVOS54_PARAMETERS head = { .hClient = client,
+                               .hObject = object,
+                               .cmd = command,
+                               .params = (NvP64) (uintptr_t) params,
+                               .paramsSize = size,
+                               .status = 0xffff };
 
     ioctl (control, NV_REQUEST (NV_ESC_RM_CONTROL, sizeof (head)), &head);
     return head.status;
@@ -148,8 +156,8 @@ static void say_steps (void)
     for (unsigned from = 0; from < TAGS; from++)
         for (unsigned to = 0; to < TAGS; to++)
             if (steps[from][to].count != 0)
-                printf ("step_%x_%x_count %llu\nstep_%x_%x_ns %llu\n", from, to, (unsigned long long) steps[from][to].count, from, to,
-                        (unsigned long long) steps[from][to].ns);
+                printf ("step_%x_%x_count %llu\nstep_%x_%x_ns %llu\n", from, to, (unsigned long long) steps[from][to].count, from,
+                        to, (unsigned long long) steps[from][to].ns);
 }
 
 static uint64_t hidden; /* of processes that this caller is told no number of */
@@ -174,9 +182,14 @@ int main (int argc, char **argv)
     NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS info = { 0 };
     NV0080_ALLOC_PARAMETERS device = { 0 };
     NV2080_ALLOC_PARAMETERS first = { 0 };
-    struct buffer_params buffer = { .record_size = sizeof (struct record), .record_count = COUNT, .subdevice = SUBDEVICE,
-                                    .header_memory = HEADER, .record_memory = RECORDS };
-    struct bind_params bind = { .buffer = BUFFER, .record_size = sizeof (struct record), .detail = argc > 2 ? 0 : 1, .all_users = 1 };
+    struct buffer_params buffer = { .record_size = sizeof (struct record),
+                                    .record_count = COUNT,
+                                    .subdevice = SUBDEVICE,
+                                    .header_memory = HEADER,
+                                    .record_memory = RECORDS };
+    struct bind_params bind = {
+        .buffer = BUFFER, .record_size = sizeof (struct record), .detail = argc > 2 ? 0 : 1, .all_users = 1
+    };
     struct {
         uint8_t enable, pad[3];
         uint32_t flags;
