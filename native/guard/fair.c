@@ -30,6 +30,7 @@
 /* A tenant that called the driver within this time is there; and what was not written for so long is not known. */
 #define RECENT_NS 100000000u
 #define STALE_NS 1000000000u
+#define CPU_READ_NS 2000000u /* so often, at most, before a call */
 #define MILLISECOND 1000000u
 
 static void count (struct fair *fair, uint64_t now, uint64_t nanoseconds)
@@ -71,20 +72,37 @@ uint64_t fair_cpu (void)
     return (uint64_t) now.tv_sec * 1000000000u + (uint64_t) now.tv_nsec;
 }
 
-void fair_begin (struct tenant *tenant) { tenant->fair.begun_at = guard_now (); }
+/* Of this thread, and when it was read: that clock costs a system call, which every call would have. */
+static _Thread_local uint64_t cpu, cpu_at;
 
-/* Of this thread's own work: the time in which it waits for others' locks is not counted. That clock costs a system call, so
- * it is read after long calls only, and what the short ones between two of them took is counted with the second. */
+static uint64_t read_cpu (uint64_t now)
+{
+    uint64_t before = cpu;
+
+    cpu = fair_cpu ();
+    cpu_at = now;
+    return cpu - before;
+}
+
+void fair_begin (struct tenant *tenant)
+{
+    uint64_t now = guard_now ();
+
+    tenant->fair.begun_at = now;
+    if (now - cpu_at > CPU_READ_NS)
+        read_cpu (now);
+}
+
+/* Of this thread's own work: the time in which it waits for others' locks is not counted. What short calls have taken since that clock was
+ * read, CPU_READ_NS at most, is counted with the long one. */
 void fair_end (struct tenant *tenant)
 {
-    struct fair *fair = &tenant->fair;
-    static _Thread_local uint64_t cpu; /* of this thread, when it made its last long call */
-    uint64_t taken = guard_now () - fair->begun_at, before = cpu;
+    uint64_t now = guard_now (), taken = now - tenant->fair.begun_at, own;
 
     if (taken <= SHORT_NS)
         return;
-    cpu = fair_cpu ();
-    fair_spent (tenant, cpu - before < taken ? cpu - before : taken);
+    own = read_cpu (now);
+    fair_spent (tenant, own < taken ? own : taken);
 }
 
 /* Not known is taken for yes: a tenant that waits then has had its allowance. */

@@ -44,6 +44,26 @@ static void told (uint64_t called)
         tap_ok (false, "the page is written");
 }
 
+/* Of this thread's processor; by the test's clock the call takes the same time. */
+static void compute (struct tenant *tenant, uint64_t nanoseconds)
+{
+    uint64_t until = fair_cpu () + nanoseconds;
+
+    fair_begin (tenant);
+    while (fair_cpu () < until)
+        continue;
+    clock_now += nanoseconds;
+    fair_end (tenant);
+}
+
+/* In the driver, for a lock that another tenant's call holds. */
+static void sleep_in_call (struct tenant *tenant, uint64_t nanoseconds)
+{
+    fair_begin (tenant);
+    clock_now += nanoseconds;
+    fair_end (tenant);
+}
+
 int main (void)
 {
     unsigned calls = 0;
@@ -75,6 +95,18 @@ int main (void)
     fair_spent (&storm, 500 * MILLISECOND);
     clock_now += UINT64_C (1001) * MILLISECOND;
     tap_ok (fair_wait (&storm, clock_now) > 0, "what was not written for a second is taken for contention");
+
+    /* Short calls are many between two long ones; what they took was counted with a long one that slept. */
+    again ();
+    compute (&neighbour, 1 * MILLISECOND);
+    neighbour.fair.debt = 0;
+    for (unsigned i = 0; i < 1000; i++)
+        compute (&neighbour, 100000);
+    tap_ok (neighbour.fair.debt == 0, "calls of 0.1 ms are short");
+    sleep_in_call (&neighbour, 100 * MILLISECOND);
+    tap_ok (neighbour.fair.debt < 4 * MILLISECOND, "the wait for another one's lock is not counted, whatever was computed before");
+    compute (&neighbour, 30 * MILLISECOND);
+    tap_ok (neighbour.fair.debt > 25 * MILLISECOND, "what a call computes is");
 
     again ();
     storm.id = 7;
