@@ -75,6 +75,7 @@ struct caller {
     struct server *server;
     pid_t thread;
     int held; /* a duplicate of the caller's descriptor, for the duration of the call; -1 */
+    unsigned depth; /* of its pid namespace, from the server's on, which is 1; 0: not asked yet */
 };
 void caller_begin (struct caller *caller, struct manager_caller *functions, struct server *server, pid_t thread);
 void caller_end (struct caller *caller);
