@@ -71,6 +71,9 @@ class Registrations:
         #: What could not be read, for the log: those containers count as not registered.
         self.problems: list[str] = []
         self._by_number: dict[int, Registration] = {}
+        #: Numbers by the container's id, in order: what one container needs takes no look at all others.
+        self._named: dict[str, list[int]] = {}
+        self._last = 0
         #: Where the next look for those that hold no more begins.
         self._pruned = 0
         try:
@@ -96,9 +99,8 @@ class Registrations:
                 f"container {container}: its runtime is in a pid namespace that the agent does not see",
                 hint="run the agent in the host's pid namespace, or in that of the engine",
             )
-        number = max(self._by_number, default=0) + 1
         since = round(time.time(), 3)
-        made = Registration(number, container, bundle, device, inode, runtime, started, since)
+        made = Registration(self._last + 1, container, bundle, device, inode, runtime, started, since)
         self._save(made)
         return made
 
@@ -108,7 +110,7 @@ class Registrations:
         pid: 0 where the caller does not know it: the registration stays pending then. Raises ContainerError for a
         container that is not registered, or whose registration counts for another process; AgentError.
         """
-        found = self._valid(lambda one: one.container == container)
+        found = self._of(container)
         same = [one for one in found if (one.device, one.inode) == (device, inode)]
         bound = next((one for one in same if pid and one.pid == pid), None)
         if bound is not None:
@@ -139,7 +141,7 @@ class Registrations:
         Raises ContainerError for one that is not registered, AgentError.
         """
         first = process.first or process.pid
-        found = self._valid(lambda one: one.container == process.container)
+        found = self._of(process.container)
         # crun 1.8.1 does not say the first process when another one is put into the container: the id decides.
         bound = [one for one in found if one.pid and process.first in (0, one.pid)]
         if bound:
@@ -159,6 +161,10 @@ class Registrations:
                 self._remove(number)
         self._pruned %= max(1, len(self._by_number))
 
+    def _of(self, container: str) -> list[Registration]:
+        """Those of a container's id that hold."""
+        return [one for number in self._named.get(container, ()) if (one := self._by_number[number]).is_valid]
+
     def _valid(self, is_meant: Callable[[Registration], bool]) -> list[Registration]:
         """Those that are meant, and hold: that takes a look at /proc for each."""
         return [one for one in self._by_number.values() if is_meant(one) and one.is_valid]
@@ -175,6 +181,13 @@ class Registrations:
 
     def _save(self, one: Registration) -> None:
         records.write(f"{self._directory}/{one.number}{_SUFFIX}", one)
+        self._put(one)
+
+    def _put(self, one: Registration) -> None:
+        if one.number not in self._by_number:
+            self._named.setdefault(one.container, []).append(one.number)
+            self._named[one.container].sort()
+            self._last = max(self._last, one.number)
         self._by_number[one.number] = one
 
     def _load(self, name: str) -> None:
@@ -189,12 +202,15 @@ class Registrations:
                 self.problems.append(f"{place}: {error}; its container counts as not registered")
             os.unlink(place)
             return
-        self._by_number[one.number] = one
+        self._put(one)
         if not one.is_valid:
             self._remove(one.number)
 
     def _remove(self, number: int) -> None:
-        del self._by_number[number]
+        container = self._by_number.pop(number).container
+        self._named[container].remove(number)
+        if not self._named[container]:
+            del self._named[container]
         try:
             os.unlink(f"{self._directory}/{number}{_SUFFIX}")
         except OSError:

@@ -159,7 +159,7 @@ def test_a_container_that_does_not_arrive_is_forgotten_with_its_runtime(place: P
     with pytest.raises(ContainerError, match="is not registered"):
         place.bind(sleep().pid)
     place.add(sleep().pid, name="next")
-    assert (len(place.all), place.files) == (1, ["1.json"]), "the next one takes its place"
+    assert (len(place.all), place.files) == (1, ["2.json"]), "its file is gone"
 
 
 def test_configure_goes_by_the_runtimes_child(place: Place) -> None:
