@@ -16,6 +16,7 @@
 #include "pages.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -336,6 +337,9 @@ int main (int argc, char **argv)
     self.monitor = atoi (argv[1]);
     prctl (PR_SET_NAME, "nvc-supervisor");
     prctl (PR_SET_DUMPABLE, 0);
+#ifdef M_ARENA_MAX
+    mallopt (M_ARENA_MAX, 1); /* a node has hundreds of supervisors, and a heap of each thread's own takes 24 KB */
+#endif
     setrlimit (RLIMIT_CORE, &none);
     error = start (&self, atoi (argv[2]));
     if (!channel_reply (self.monitor, error) || error != 0)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.support import cgroupview, leftovers
 from tests.support.cgroupview import CgroupView
+from tests.support.engines import late
 from tests.support.runtimes import Result, execute, find
 from tests.support.users import User
 
@@ -96,7 +97,7 @@ class PodmanBox:
         needed = [f"--name={self.name}", f"--pids-limit={0 if self.wrap and self.user is None else -1}"]
         if self.user is None:
             needed.append(f"--cgroup-parent=/{self.name}-parent")
-        return quoted(["podman", *general, "run", "--rm", *needed, *options, "--rootfs", str(rootfs), *command])
+        return quoted(["podman", *general, "run", "--rm", *needed, *options, "--rootfs", str(rootfs), *late(command)])
 
     def script(self, before: str, then: str) -> Result:
         """Run ``before`` as root, to configure, and then ``then`` as the user (or as root)."""
