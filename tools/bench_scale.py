@@ -33,6 +33,8 @@ from tools.scale_real import GIB, OBSERVED, Node, calls, guards
 PART_S = 900
 #: Seconds over which what is idle is measured.
 IDLE_S = 20.0
+#: Before it. Guards look at a tenant without calls the more rarely the longer it makes none: each 16 s in the end.
+QUIET_S = 30.0
 PLAIN = ("-m", "nvc")
 
 
@@ -128,7 +130,7 @@ def _idle(place: Path, count: int) -> list[Line]:
         names = node.fill(count, memory=GIB)
         node.settle(count)
         node.agent.again(PLAIN)
-        time.sleep(5)
+        time.sleep(QUIET_S)
         agent, others = node.agent.process.pid, guards()
         begun, used = time.monotonic(), (computed([agent]), computed(others))
         time.sleep(IDLE_S)
