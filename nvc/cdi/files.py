@@ -97,6 +97,15 @@ def listing(files: Iterable[SpecFile]) -> Listing:
 
 def save(path: str, content: str) -> None:
     """Put ``content`` at ``path`` in one step: readers see the old file or the new one. Raises NvcError."""
+    temporary = beside(path, content)
+    try:
+        os.rename(temporary, path)
+    except OSError as error:
+        raise _unwritten(path, temporary, error) from error
+
+
+def beside(path: str, content: str) -> str:
+    """Write ``content`` to a file beside ``path``, for a rename; its name. It is on the disk then. Raises NvcError."""
     directory = os.path.dirname(path) or "."
     temporary = f"{directory}/.{os.path.basename(path)}.{os.urandom(6).hex()}{TEMPORARY}"
     try:
@@ -108,12 +117,14 @@ def save(path: str, content: str) -> None:
             # Engines of other users read it too.
             os.fchmod(file.fileno(), 0o644)
             os.fsync(file.fileno())
-        os.rename(temporary, path)
     except OSError as error:
-        try:
-            os.unlink(temporary)
-        except OSError:
-            pass
-        raise NvcError(
-            f"{path} could not be written: {reason(error)}", hint="what was there before is still there"
-        ) from error
+        raise _unwritten(path, temporary, error) from error
+    return temporary
+
+
+def _unwritten(path: str, temporary: str, error: OSError) -> NvcError:
+    try:
+        os.unlink(temporary)
+    except OSError:
+        pass
+    return NvcError(f"{path} could not be written: {reason(error)}", hint="what was there before is still there")

@@ -30,6 +30,8 @@ SERVICES = ("v1.DRAPlugin", wire.HEALTH, wire.HEALTH_V1)
 _TYPE = "DRAPlugin"
 #: Calls at a time; each health stream has one of them for as long as it lasts.
 _WORKERS = 12
+#: Claims of one call at a time: each waits for the API server and the disk.
+_CLAIMS = 4
 #: Seconds for calls that are being answered when the process is to end.
 _GRACE_S = 5.0
 #: Seconds between looks of the kubelet at the registration sockets, and one more: until then it may ask this process,
@@ -185,12 +187,17 @@ class _Driver:
         self._pool = pool
         self._work = work
         self._say = say
+        self._threads = ThreadPoolExecutor(_CLAIMS, "claims")
 
     def NodePrepareResources(self, request: Any, context: Any) -> Any:
-        return _PREPARE(claims={claim.uid: self._prepare(claim) for claim in request.claims})
+        return _PREPARE(claims=self._each(self._prepare, request.claims))
 
     def NodeUnprepareResources(self, request: Any, context: Any) -> Any:
-        return _UNPREPARE(claims={claim.uid: self._unprepare(claim) for claim in request.claims})
+        return _UNPREPARE(claims=self._each(self._unprepare, request.claims))
+
+    def _each(self, answer: Callable[[Any], Any], claims: Sequence[Any]) -> dict[str, Any]:
+        answers = self._threads.map(answer, claims) if len(claims) > 1 else map(answer, claims)
+        return {claim.uid: found for claim, found in zip(claims, answers, strict=True)}
 
     def _prepare(self, claim: Any) -> Any:
         begun = time.monotonic()

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from nvc.base.errors import DeviceError, InputError
 from nvc.base.record import Record
-from nvc.kube.claims import check_uid
 from nvc.kube.names import COMPUTE_WHOLE, DRIVER_DEVICE, DRIVER_KIND
 from nvc.kube.parameters import Parameters
 from nvc.kube.records import PreparedClaim, PreparedDevice
@@ -61,11 +60,10 @@ def prepare(claim: Claim, machine: Machine, records: Records, policy: Policy) ->
     wanted = PreparedClaim(
         claim.uid, claim.namespace, claim.name, tuple(_device(claim, one, machine, policy) for one in claim.results)
     )
-    with records.locked():
-        if records.read(claim.uid) != wanted:
-            others = [other for uid in records.uids() if uid != claim.uid and (other := records.read(uid))]
-            _check_fit(wanted, others, machine)
-            records.write(wanted, machine.template)
+    if records.read(claim.uid) == wanted:
+        records.synchronise()
+    else:
+        records.add(wanted, machine.template, lambda others: _check_fit(wanted, others, machine))
     static = f"{DRIVER_KIND}={DRIVER_DEVICE}"
     return tuple(
         Allotted(one.request.partition("/")[0], one.device, one.share_id, (static, wanted.cdi_name(one)), one)
@@ -75,9 +73,7 @@ def prepare(claim: Claim, machine: Machine, records: Records, policy: Policy) ->
 
 def unprepare(uid: str, records: Records) -> bool:
     """Remove the claim's file; whether there was one. Needs nothing but the uid. Raises InputError, NvcError."""
-    check_uid(uid)
-    with records.locked():
-        return records.remove(uid)
+    return records.remove(uid)
 
 
 def rewrite(records: Records, machine: Machine, warn: Callable[[str], None]) -> int:

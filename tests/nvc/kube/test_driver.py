@@ -87,6 +87,14 @@ def test_every_claim_has_an_answer_and_a_refusal_says_why(bed: Bed) -> None:
     assert "was asked for" in event["note"]
 
 
+def test_claims_of_one_call_are_read_at_a_time(bed: Bed) -> None:
+    bed.start()
+    uids = {name: bed.api.add_claim([SHARE], name=name) for name in ("c0", "c1")}
+    with bed.api.together("/resourceclaims/c", 2):
+        answer = bed.kubelet.prepare(*uids.items())
+    assert ["", ""] == [answer[uid].error for uid in uids.values()]
+
+
 def test_unprepare_needs_neither_the_api_server_nor_a_claim(bed: Bed) -> None:
     bed.start()
     uid = bed.api.add_claim([SHARE])
