@@ -9,6 +9,7 @@ from urllib.parse import quote
 from nvc.base.errors import NvcError
 from nvc.kube.api import Connection
 from nvc.kube.names import DRIVER, RESOURCE_GROUP, RESOURCE_VERSION
+from nvc.kube.versions import minor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +52,15 @@ class Cluster:
     def close(self) -> None:
         """End every connection."""
         self._server.close()
+
+    def minor(self) -> int:
+        """Of its version, 36 of 1.36.3; -1 where it does not say."""
+        try:
+            return minor(str(self._call("GET", "/version").get("gitVersion")))
+        except ClusterError as error:
+            if error.status not in (401, 403, 404):
+                raise
+            return -1
 
     def claim(self, namespace: str, name: str) -> dict[str, Any]:
         """A claim."""

@@ -1,6 +1,7 @@
-"""From this machine's GPUs to the slices that are published: one a GPU, with the GPU or its MIG devices. Pure.
+"""From this machine's GPUs to the slices that are published: as few as there can be, or one a GPU. Pure.
 
-One slice a GPU, because schedulers of 1.34 compare a request with a slice's first device only.
+One a GPU for schedulers of 1.34, which compare a request with a slice's first device only (k8s.io's
+dynamic-resource-allocation, allocateDevice: the index of a request's device is taken for one of the slice's).
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ ARCHITECTURES = {
 PCIE_ROOT, PCI_BUS_ID = "resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/pciBusID"
 #: Key of the taint of a GPU that must get no further claim; its value is the reason.
 TAINT = f"{DRIVER}/unhealthy"
+#: Devices of a slice that may have taints (resource.k8s.io).
+_SLICE_LIMIT = 64
 #: Longest text of an attribute, and of a taint's value (a label's).
 _TEXT_LIMIT, _LABEL_LIMIT = 64, 63
 #: Other drivers' names are domains too; ours has no dot.
@@ -97,6 +100,17 @@ def slices(inventory: Inventory, condition: Condition) -> tuple[Slice, ...]:
         if rows:
             made.append(Slice(_gpu_name(gpu), rows))
     return tuple(made)
+
+
+def joined(rows: Iterable[Slice]) -> tuple[Slice, ...]:
+    """The same devices in the same order, in as few slices as can hold them; a GPU's stay together."""
+    made: list[tuple[dict[str, Any], ...]] = []
+    for one in rows:
+        if made and len(made[-1]) + len(one.devices) <= _SLICE_LIMIT:
+            made[-1] += one.devices
+        else:
+            made.append(one.devices)
+    return tuple(Slice(f"{_GPU}s-{number}", found) for number, found in enumerate(made))
 
 
 def _gpu_name(gpu: Gpu) -> str:

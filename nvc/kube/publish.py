@@ -2,7 +2,8 @@
 
 The kubelet deletes all slices of its node when it starts, and those of a driver that stays away: publishing once is not
 enough, so they are watched: listed once, then followed by the watch's events. Every change of content is a new
-generation of the pool, in all of its slices; what is missing of the same content comes back with the same.
+generation of the pool, in all of its slices; what is missing of the same content comes back with the same. So the fewer
+slices, the fewer writes: all GPUs are in one, where the scheduler can do that.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from nvc.kube.cluster import ClusterError
+from nvc.kube.devices import joined
 from nvc.kube.names import DRIVER, RESOURCE_GROUP, RESOURCE_VERSION
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 _NAME_LIMIT = 253
 #: Seconds after an error, the first and the longest time.
 _AGAIN_S, _AGAIN_MOST_S = 0.5, 4.0
+#: Minor version of API servers whose schedulers, which may be a version older, take several GPUs in a slice.
+_JOINED = 36
 
 
 class Publisher:
@@ -44,6 +48,7 @@ class Publisher:
         self._lock = threading.Lock()
         self._wanted: tuple[Slice, ...] = ()
         self._generation = 0
+        self._is_joined = False
         #: Name -> the slice as the API server has it, by the last list, the watch since then and what was written.
         self._found: dict[str, dict[str, Any]] = {}
         #: Of what the API server made of a slice: it leaves fields out whose gate is off.
@@ -105,6 +110,7 @@ class Publisher:
 
     def _list(self) -> str:
         """Read what is there; the version from which to watch."""
+        self._is_joined = self._cluster.minor() >= _JOINED
         found, version = self._cluster.slices(self._node)
         self._found = {one["metadata"]["name"]: one for one in found}
         return version
@@ -124,7 +130,8 @@ class Publisher:
         if not self._turn():
             return False
         found = dict(self._found)
-        wanted = {slice_name(self._node, one.name): one for one in self._wanted}
+        rows = joined(self._wanted) if self._is_joined else self._wanted
+        wanted = {slice_name(self._node, one.name): one for one in rows}
         contents = {name: self._content(one, len(wanted)) for name, one in wanted.items()}
         generations = {one["spec"]["pool"]["generation"] for one in found.values()}
         same = {name for name in found if name in contents and self._is_same(name, contents[name], found[name])}

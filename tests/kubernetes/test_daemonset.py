@@ -69,7 +69,7 @@ def explain(node: Node) -> str:
 
 def test_the_driver_serves_from_its_image(deployed: Node, pods: Pods, measured: Measured) -> None:
     """Libraries, device nodes, rules and agent are the node's, seen through the pod's mount of its root directory."""
-    assert until(lambda: len(deployed.slices()) == 8 and bool(drivers(deployed)), seconds=120), explain(deployed)
+    assert until(lambda: len(deployed.devices()) == 8 and bool(drivers(deployed)), seconds=120), explain(deployed)
     attributes = [one["spec"]["devices"][0]["attributes"] for one in deployed.slices()]
     assert [{"bool": True}] * 8 == [one["guard"] for one in attributes], "the agent is found"
     name = pods.start(pod([pods.claim(claim_spec(SHARE))]))

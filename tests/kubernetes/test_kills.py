@@ -76,7 +76,7 @@ def test_kills_leave_nothing_behind(driver: Node, pods: Pods, measured: Measured
     name = pods.start(pod([pods.claim(claim_spec({"memory": "1Gi"}))]))
     pods.running(name)
     assert [path.name for path in Path("/run/nvc/share").iterdir()] == [pods.container(name)]
-    assert len(driver.slices()) == 8
+    assert len(driver.devices()) == 8
     measured(
         f"5: {ROUNDS} kills of driver, kubelet, containerd beside {ended} pods: left files, claims, tenants", "0", "0"
     )

@@ -32,14 +32,15 @@ def test_slices_come_back_after_a_restart_of_kubelet(driver: Node, pods: Pods, m
     driver.start_kubelet()
     begun = time.monotonic()
     fresh = lambda: [one for one in driver.slices() if one["metadata"]["uid"] not in before]  # noqa: E731
-    assert until(lambda: len(driver.slices()) == 8, seconds=30), driver.log("driver")
+    assert until(lambda: len(driver.devices()) == 8, seconds=30), driver.log("driver")
     took = time.monotonic() - begun
     time.sleep(5)  # kubelet deletes some seconds after its start, or not at all while the driver is registered
 
-    assert until(lambda: len(driver.slices()) == 8, seconds=5)
+    assert until(lambda: len(driver.devices()) == 8, seconds=5)
     assert driver.pid(pods.container(name)) == pid
     holds(driver, pods.container(name), HELD)
-    measured(f"6: slices after a start of kubelet ({len(fresh())} of 8 were published anew)", "5 s", f"{took:.1f} s")
+    told = f"{len(fresh())} of {len(driver.slices())} were published anew"
+    measured(f"6: slices after a start of kubelet ({told})", "5 s", f"{took:.1f} s")
     late = pods.start(pod([pods.claim(claim_spec(SHARE))]))
     pods.running(late)
 

@@ -86,7 +86,7 @@ def exercise(node: Node, pods: Pods, account: Api) -> list[str]:
         if not until(holds, seconds=1 if missing else 12):
             missing.append(what)
 
-    expect("slices", lambda: len(node.slices()) == 8)
+    expect("slices", lambda: len(node.devices()) == 8)
     expect("the owner", lambda: all("ownerReferences" in one["metadata"] for one in node.slices()))
     if not missing:
         _disturb(node, expect)
@@ -106,7 +106,7 @@ def _disturb(node: Node, expect: Callable[[str, Callable[[], bool]], None]) -> N
     """Delete a slice, add one of nothing, change one."""
     admin, first = node.cluster.admin, node.slices()[0]
     admin.delete(f"{SLICES}/{first['metadata']['name']}")
-    expect("a slice that was deleted", lambda: len(node.slices()) == 8)
+    expect("a slice that was deleted", lambda: len(node.devices()) == 8)
     admin.create(SLICES, {**first, "metadata": {"name": "stale"}})
     expect("the end of a slice of nothing", lambda: admin.find(STALE) is None)
     name = node.slices()[0]["metadata"]["name"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import uuid
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ class FakeCluster:
     """A context manager.
 
     ignores: fields of a slice's devices that it leaves out, as an API server whose gate is off. refuse: (method, part
-    of a path) -> HTTP status. asked: (method, path) of every request.
+    of a path) -> HTTP status. asked: (method, path) of every request. kubernetes: its version.
     """
 
     def __init__(self) -> None:
@@ -27,6 +29,8 @@ class FakeCluster:
         self.asked: list[tuple[str, str]] = []
         self.refuse: dict[tuple[str, str], int] = {}
         self.ignores: set[str] = set()
+        self.kubernetes = "v1.34.4"
+        self._barrier: tuple[str, threading.Barrier] | None = None
         self._version = 1
         self._changes: list[tuple[int, str, dict[str, Any]]] = []
         self._changed = threading.Condition()
@@ -86,6 +90,15 @@ class FakeCluster:
         }
         return uid
 
+    @contextlib.contextmanager
+    def together(self, part: str, count: int) -> Iterator[None]:
+        """Requests whose path has this part are answered when so many wait. Fails when they do not come."""
+        barrier = threading.Barrier(count, timeout=10)
+        self._barrier = part, barrier
+        yield
+        self._barrier = None
+        assert not barrier.broken, f"{count} requests of {part} did not come at a time"
+
     def forget_slices(self) -> None:
         """As a kubelet that starts."""
         with self._changed:
@@ -125,6 +138,13 @@ class FakeCluster:
     def _next(self) -> str:
         self._version += 1
         return str(self._version)
+
+    def wait(self, path: str, method: str) -> None:
+        """As ``together`` says."""
+        barrier = self._barrier
+        if barrier is not None and method == "GET" and barrier[0] in path:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                barrier[1].wait()
 
     @property
     def is_closed(self) -> bool:
@@ -175,6 +195,8 @@ class _Handler(BaseHTTPRequestHandler):
                     and one["spec"]["driver"] == wanted["spec.driver"]
                 ]
                 return self._answer({"items": items, "metadata": {"resourceVersion": self.api.version}})
+            if path == "/version":
+                return self._answer({"gitVersion": self.api.kubernetes})
             if path.startswith("/api/v1/nodes/"):
                 name = path.rpartition("/")[2]
                 return self._answer({"kind": "Node", "metadata": {"name": name, "uid": f"uid-of-{name}"}})
@@ -246,6 +268,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return None, {}
         self.api.asked.append((self.command, parts.path))
+        self.api.wait(parts.path, self.command)
         for (method, piece), status in list(self.api.refuse.items()):
             if method in ("", self.command) and piece in parts.path:
                 self._body()

@@ -222,6 +222,10 @@ class Node:
         found = self.cluster.admin.items("/apis/resource.k8s.io/v1/resourceslices")
         return [one for one in found if one["spec"]["driver"] == DRIVER and one["spec"].get("nodeName") == NAME]
 
+    def devices(self) -> list[str]:
+        """Names of the devices in them."""
+        return [device["name"] for one in self.slices() for device in one["spec"]["devices"]]
+
     def run(self, name: str, words: Sequence[str], ready: daemons.Ready) -> None:
         """Start a program, again where it was stopped. Raises daemons.NotReady."""
         self.daemons[name] = Daemon(name, words, self.env, self.place / f"{name}.log")

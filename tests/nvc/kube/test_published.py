@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nvc.kube import wire
+from nvc.kube.devices import Slice, joined
 from tests.nvc.kube.conftest import NODE, SHARE, Bed, again, device_of, eventually, generations, published
 
 
@@ -18,6 +19,43 @@ def test_slices_come_back_within_seconds_and_with_the_same_generation(bed: Bed) 
         bed.api._change("DELETED", bed.api.slices.pop(name))
     eventually(lambda: name in bed.api.slices, 5)
     assert {generation} == generations(bed)
+
+
+def test_all_gpus_are_one_slice_where_schedulers_take_that_and_each_change_is_one_write(bed: Bed) -> None:
+    bed.api.kubernetes = "v1.36.0"
+    bed.start()
+    [one] = eventually(lambda: list(bed.api.slices.values()))
+    assert [f"gpu-{number}" for number in range(8)] == [device["name"] for device in one["spec"]["devices"]]
+    assert 1 == one["spec"]["pool"]["resourceSliceCount"]
+    with bed.kernel_log.open("a") as log:
+        log.write(f"3,2,2,-;NVRM: Xid (PCI:{bed.gpus[2].bus_id[4:-2]}): 79, GPU has fallen off the bus.\n")
+    eventually(lambda: device_of(bed, "gpu-2").get("taints"))
+    asked = [method for method, path in bed.api.asked if "resourceslices" in path and method != "GET"]
+    assert ["POST", "PUT"] == asked
+
+
+def test_slices_become_one_when_the_api_server_was_upgraded(bed: Bed) -> None:
+    running = bed.start()
+    generation = published(bed)
+    bed.api.kubernetes = "v1.36.0"
+    running.driver._publisher.sync()  # as when a watch is begun again
+    assert 1 == len(bed.api.slices)
+    assert {generation + 1} == generations(bed)
+
+
+def test_an_api_server_that_does_not_tell_its_version_gets_a_slice_for_each_gpu(bed: Bed) -> None:
+    bed.api.kubernetes = "v1.36.0"
+    bed.api.refuse["GET", "/version"] = 403
+    bed.start()
+    published(bed)
+
+
+def test_a_slice_has_no_more_devices_than_may_have_taints_and_a_gpus_stay_together() -> None:
+    rows = [Slice(f"gpu-{gpu}", tuple({"name": f"mig-{gpu}-{part}"} for part in range(7))) for gpu in range(16)]
+    made = joined(rows)
+    assert [63, 49] == [len(one.devices) for one in made]
+    assert ["gpus-0", "gpus-1"] == [one.name for one in made]
+    assert [device for one in rows for device in one.devices] == [device for one in made for device in one.devices]
 
 
 def test_a_slice_that_somebody_changed_is_put_right(bed: Bed) -> None:
