@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import ssl
 import subprocess
-import urllib.error
+import threading
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,8 @@ _USERS = {
     "manager": ("system:kube-controller-manager", "system:masters"),
 }
 START_SECONDS = 90.0
+#: Of a connection that the server closed before it read the request.
+_CLOSED = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError, ssl.SSLEOFError)
 #: What DRA needs where it is not on by default.
 GATES = {"1.34": "DRAConsumableCapacity=true", "1.35": "DRAConsumableCapacity=true"}
 
@@ -40,34 +43,52 @@ class ApiError(Exception):
 
 
 class Api:
-    """A client of the API server with one token."""
+    """A client of the API server with one token. Each thread has a connection, which it keeps."""
 
     def __init__(self, token: str, server: str = SERVER) -> None:
         self.token, self.server = token, server
         # The server signs its own certificate; nothing else is in this network.
         self._context = ssl._create_unverified_context()
+        self._own = threading.local()
 
     def call(self, method: str, path: str, body: Object | None = None, *, kind: str = "application/json") -> Object:
         """One request. Raises ApiError, and OSError while there is no server."""
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": kind}
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.server + path, data, headers, method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=30, context=self._context) as answer:
-                text = answer.read()
-        except urllib.error.HTTPError as error:
-            text = error.read()
+        status, text = self._answer(method, path, data, headers)
+        if status >= 400:
             try:
                 message = json.loads(text)["message"]
             except (ValueError, KeyError):
                 message = text.decode(errors="replace")
-            raise ApiError(error.code, message) from None
+            raise ApiError(status, message)
         try:
             found = json.loads(text)
         except ValueError:
             found = {"text": text.decode(errors="replace")}
         assert isinstance(found, dict)
         return found
+
+    def _answer(self, method: str, path: str, data: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
+        """Status and body. A connection that the server has closed meanwhile takes no request: another one does."""
+        while True:
+            known = getattr(self._own, "connection", None)
+            connection = known or self._connect()
+            self._own.connection = None
+            try:
+                connection.request(method, path, data, headers)
+                answer = connection.getresponse()
+                found = answer.status, answer.read()
+            except (OSError, http.client.HTTPException) as error:
+                connection.close()
+                if known is None or not isinstance(error, _CLOSED):
+                    raise OSError(f"{method} {path}: {error!r}") from error
+            else:
+                self._own.connection = connection
+                return found
+
+    def _connect(self) -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection(self.server.removeprefix("https://"), timeout=30, context=self._context)
 
     def get(self, path: str) -> Object:
         return self.call("GET", path)

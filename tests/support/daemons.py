@@ -71,6 +71,12 @@ class Daemon:
         self.stop()
         raise NotReady(f"{self.name} {ended}:\n{said}")
 
+    def processor_s(self) -> float:
+        """Seconds of processor time that it has taken."""
+        assert self.process is not None
+        ticks = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
     def stop(self) -> None:
         """End it: politely, then not."""
         if self.process is None or self.process.poll() is not None:
