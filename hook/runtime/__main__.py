@@ -110,6 +110,9 @@ def _edit(chosen: Command, config: HookConfig, problem: InputError | None, own: 
     restores = chosen.name == command.RESTORE
     guarded = guard.add(content, found, env, config, chosen.container, journal, restores=restores)
     if guarded or changed:
+        from hook.runtime.joined import join
+
+        join(content, directory)
         spec.write(directory, content)
     return guarded
 

@@ -14,8 +14,8 @@ the rights that each verb needs.
 
 from __future__ import annotations
 
+import _socket  # socket builds enums, which is a tenth of a hook that asks the agent
 import errno
-import socket
 import time
 
 from nvc.base.errors import BY_STAGE, AgentError, NvcError, PrivilegeError, reason
@@ -180,7 +180,7 @@ class Client:
         begun = time.monotonic()
         until = begun + wait
         while True:
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+            self._socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
             self._socket.settimeout(timeout)
             try:
                 self._socket.connect(path)

@@ -3,6 +3,7 @@ not start."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,6 +39,27 @@ def test_the_guard_holds_it(bed: Bed, runc: OciRuntime, agent: RunningAgent, tre
     assert (result.code, "failed=0 passed=0" in result.out) == (0, True), result.text
     [tenant] = agent.of("tenant")[before:]
     assert "mem=4Gi,weight=300" in str(tenant["gpus"])
+
+
+def test_its_hooks_are_one_process(
+    bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path, prepare_pod: Edit
+) -> None:
+    """Each is an interpreter's start, in which the pod waits."""
+    bundle = Path()
+
+    def edit(place: Path) -> None:
+        nonlocal bundle
+        bundle = place
+        prepare_pod(place)
+        assert len(_hooks(place)) > 1
+
+    assert behind(bed, runc, agent).run(Container(tree, ONCE), edit=edit).code == 0
+    assert len(_hooks(bundle)) == 1
+
+
+def _hooks(bundle: Path) -> list[object]:
+    found: list[object] = json.loads((bundle / "config.json").read_text())["hooks"]["createContainer"]
+    return found
 
 
 def test_without_nvc_runtime_it_does_not_start(bed: Bed, runc: OciRuntime, tree: Path, prepare_pod: Edit) -> None:
