@@ -208,6 +208,10 @@ class Client:
         self._channel.close()
         self._end_process()
 
+    def leave(self) -> None:
+        """Let the helper end without a wait; ``reap`` waits for its exit. For one without ``on_shutdown``."""
+        self._channel.close()
+
     def _has_shut_down(self) -> bool:
         """Wait for the helper to close its end, which it does after ``on_shutdown``."""
         until = time.monotonic() + EXIT_TIMEOUT_S
@@ -221,7 +225,7 @@ class Client:
         return True
 
     def reap(self) -> None:
-        """Wait for the exit of the helper after ``close(wait=False)``; end it after EXIT_TIMEOUT_S."""
+        """Wait for the exit of the helper after ``leave`` or ``close(wait=False)``; end it after EXIT_TIMEOUT_S."""
         if self.closed:
             self._process.wait(EXIT_TIMEOUT_S)
             self._end_process()

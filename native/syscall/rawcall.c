@@ -1,14 +1,16 @@
 /*
- * nvc.linux._raw: syscall(2) for Python, and standby.h. The stable ABI: one file serves every Python from 3.11 on.
+ * nvc.linux._raw: syscall(2) and functions of libraries for Python, and standby.h. The stable ABI: one file serves every
+ * Python from 3.11 on.
  *
- * nvc.linux.raw_ctypes is the fallback for system calls where this was not built. The reason for this module: the
- * import of ctypes takes longer than all system calls of a container's start together. Runs on the calling thread,
- * under the GIL.
+ * nvc.linux.raw_ctypes is the fallback where this was not built. The reason for this module: the import of ctypes takes
+ * longer than all system calls of a container's start together. Runs on the calling thread; under the GIL but for
+ * functions of libraries, which may wait for a device.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdint.h>
 #include <unistd.h>
@@ -39,30 +41,108 @@ static int word_of (PyObject *value, long *word, Py_buffer *view, int *held)
     return 0;
 }
 
+/* What is called, and up to 6 arguments. */
+struct words {
+    long word[1 + MAX_ARGUMENTS];
+    Py_buffer view[1 + MAX_ARGUMENTS];
+    int held[1 + MAX_ARGUMENTS];
+};
+
+static void release (struct words *words)
+{
+    for (size_t index = 0; index < 1 + MAX_ARGUMENTS; index++)
+        if (words->held[index])
+            PyBuffer_Release (&words->view[index]);
+}
+
+/* The arguments as words; -1 with an exception, and nothing is held. */
+static int take (PyObject *arguments, struct words *words)
+{
+    Py_ssize_t count = PyTuple_Size (arguments);
+    if (count < 1 || count > 1 + MAX_ARGUMENTS) {
+        PyErr_SetString (PyExc_TypeError, "a call takes a number and up to 6 arguments");
+        return -1;
+    }
+    for (Py_ssize_t index = 0; index < count; index++)
+        if (word_of (PyTuple_GetItem (arguments, index), &words->word[index], &words->view[index], &words->held[index]) < 0) {
+            release (words);
+            return -1;
+        }
+    return 0;
+}
+
 static PyObject *raw_call (PyObject *self, PyObject *arguments)
 {
     (void) self;
-    Py_ssize_t count = PyTuple_Size (arguments);
-    if (count < 1 || count > 1 + MAX_ARGUMENTS) {
-        PyErr_SetString (PyExc_TypeError, "call takes a number and up to 6 arguments");
+    struct words words = { 0 };
+    if (take (arguments, &words) < 0)
+        return NULL;
+    const long *word = words.word;
+    errno = 0;
+    long answer = syscall (word[0], word[1], word[2], word[3], word[4], word[5], word[6]);
+    PyObject *result = PyLong_FromLong (answer == -1 && errno != 0 ? -(long) errno : answer);
+    release (&words);
+    return result;
+}
+
+static PyObject *raw_load (PyObject *self, PyObject *arguments)
+{
+    (void) self;
+    const char *name;
+    if (!PyArg_ParseTuple (arguments, "s", &name))
+        return NULL;
+    void *library = dlopen (name, RTLD_NOW);
+    if (library == NULL) {
+        const char *reason = dlerror ();
+        PyErr_SetString (PyExc_OSError, reason != NULL ? reason : name);
         return NULL;
     }
-    long words[1 + MAX_ARGUMENTS] = { 0 };
-    Py_buffer views[1 + MAX_ARGUMENTS];
-    int held[1 + MAX_ARGUMENTS] = { 0 };
-    PyObject *result = NULL;
-    Py_ssize_t index;
-    for (index = 0; index < count; index++)
-        if (word_of (PyTuple_GetItem (arguments, index), &words[index], &views[index], &held[index]) < 0)
-            goto out;
-    errno = 0;
-    long answer = syscall (words[0], words[1], words[2], words[3], words[4], words[5], words[6]);
-    result = PyLong_FromLong (answer == -1 && errno != 0 ? -(long) errno : answer);
-out:
-    for (index = 0; index < count; index++)
-        if (held[index])
-            PyBuffer_Release (&views[index]);
-    return result;
+    return PyLong_FromVoidPtr (library);
+}
+
+static PyObject *raw_symbol (PyObject *self, PyObject *arguments)
+{
+    (void) self;
+    PyObject *library;
+    const char *name;
+    if (!PyArg_ParseTuple (arguments, "Os", &library, &name))
+        return NULL;
+    void *handle = PyLong_AsVoidPtr (library);
+    if (handle == NULL) {
+        if (PyErr_Occurred () == NULL)
+            PyErr_SetString (PyExc_ValueError, "no library");
+        return NULL;
+    }
+    return PyLong_FromVoidPtr (dlsym (handle, name));
+}
+
+static PyObject *raw_invoke (PyObject *self, PyObject *arguments)
+{
+    (void) self;
+    struct words words = { 0 };
+    if (take (arguments, &words) < 0)
+        return NULL;
+    const long *word = words.word;
+    if (word[0] == 0) {
+        release (&words);
+        PyErr_SetString (PyExc_ValueError, "no function");
+        return NULL;
+    }
+    long (*function) (long, long, long, long, long, long) = (long (*) (long, long, long, long, long, long)) (intptr_t) word[0];
+    PyThreadState *state = PyEval_SaveThread ();
+    long answer = function (word[1], word[2], word[3], word[4], word[5], word[6]);
+    PyEval_RestoreThread (state);
+    release (&words);
+    return PyLong_FromLong (answer);
+}
+
+static PyObject *raw_text (PyObject *self, PyObject *place)
+{
+    (void) self;
+    const char *text = PyLong_AsVoidPtr (place);
+    if (text == NULL)
+        return PyErr_Occurred () != NULL ? NULL : PyBytes_FromString ("");
+    return PyBytes_FromString (text);
 }
 
 static PyObject *raw_address (PyObject *self, PyObject *buffer)
@@ -93,6 +173,10 @@ static PyObject *raw_standby (PyObject *self, PyObject *arguments)
 static PyMethodDef methods[] = {
     { "call", raw_call, METH_VARARGS,
       "call(number, *arguments): the result, or minus errno. Integers, buffers (their address) and None (0)." },
+    { "load", raw_load, METH_VARARGS, "load(name): a library's handle, for good (RTLD_NOW). Raises OSError with dlerror's text." },
+    { "symbol", raw_symbol, METH_VARARGS, "symbol(library, name): the address, 0 where it has none." },
+    { "invoke", raw_invoke, METH_VARARGS, "invoke(address, *arguments): the function's result as a word; arguments as for call." },
+    { "text", raw_text, METH_O, "text(address): the bytes before the null there; none for 0." },
     { "address", raw_address, METH_O, "address(bytearray): where it lies; good while it lives and keeps its length." },
     { "standby", raw_standby, METH_VARARGS,
       "standby(orders, filter, ranges): wait to become a program, without memory; minus errno where that cannot be." },

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
+import sys
+
+from nvc.linux import syscalls
+
+#: The part of a returned word that an enum (nvmlReturn_t, CUresult) has.
+INT = 0xFFFFFFFF
 
 
 def load(name: str) -> None:
@@ -11,7 +15,7 @@ def load(name: str) -> None:
 
     Raises OSError with dlerror's text and no errno, which is all that glibc tells.
     """
-    ctypes.CDLL(name, mode=os.RTLD_NOW)
+    syscalls.load(name)
 
 
 def cuda_version(name: str) -> int:
@@ -19,12 +23,11 @@ def cuda_version(name: str) -> int:
 
     Raises OSError when it cannot be loaded or does not answer.
     """
-    try:
-        function = ctypes.CDLL(name, mode=os.RTLD_NOW).cuDriverGetVersion
-    except AttributeError as error:
-        raise OSError(f"{name}: {error}") from error
-    version = ctypes.c_int()
-    result = function(ctypes.byref(version))
+    function = syscalls.symbol(syscalls.load(name), "cuDriverGetVersion")
+    if not function:
+        raise OSError(f"{name}: undefined symbol: cuDriverGetVersion")
+    version = bytearray(4)
+    result = syscalls.invoke(function, version) & INT
     if result != 0:
         raise OSError(f"{name}: cuDriverGetVersion returns {result}")
-    return version.value
+    return int.from_bytes(version, sys.byteorder)

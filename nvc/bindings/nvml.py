@@ -7,11 +7,15 @@ have answers NVML_ERROR_FUNCTION_NOT_FOUND, as with nvidia-ml-py. Every function
 
 from __future__ import annotations
 
-import ctypes
+import struct
+import sys
+
+from nvc.bindings.library import INT
+from nvc.linux import syscalls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from nvc.linux.raw_ctypes import Argument
 
 LIBRARY = "libnvidia-ml.so.1"
 
@@ -31,6 +35,7 @@ NVML_DEVICE_MIG_ENABLE = 1
 # Sizes of buffers: NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE, NVML_DEVICE_NAME_V2_BUFFER_SIZE,
 # NVML_DEVICE_UUID_V2_BUFFER_SIZE.
 _VERSION_SIZE, _NAME_SIZE, _UUID_SIZE = 80, 96, 96
+_POINTER = 8
 
 
 class NVMLError(Exception):
@@ -41,67 +46,82 @@ class NVMLError(Exception):
         self.value = value
 
 
-class nvmlPciInfo_t(ctypes.Structure):
-    _fields_ = [
-        ("busIdLegacy", ctypes.c_char * 16),
-        ("domain", ctypes.c_uint),
-        ("bus", ctypes.c_uint),
-        ("device", ctypes.c_uint),
-        ("pciDeviceId", ctypes.c_uint),
-        ("pciSubSystemId", ctypes.c_uint),
-        ("busId", ctypes.c_char * 32),
-    ]
+class nvmlPciInfo_t:
+    """The members that are used. Behind them: ids and busId."""
+
+    __slots__ = ("bus", "device", "domain")
+    SIZE = 16 + 5 * 4 + 32
+
+    def __init__(self, buffer: bytearray) -> None:
+        self.domain, self.bus, self.device = struct.unpack_from("=3I", buffer, 16)  # behind busIdLegacy
 
 
-class nvmlMemory_t(ctypes.Structure):
-    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+class nvmlMemory_t:
+    """Bytes."""
+
+    __slots__ = ("free", "total", "used")
+
+    def __init__(self, buffer: bytearray) -> None:
+        self.total, self.free, self.used = struct.unpack("=3Q", buffer)
 
 
-class nvmlUtilization_t(ctypes.Structure):
-    _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
+class nvmlUtilization_t:
+    """Percent."""
+
+    __slots__ = ("gpu", "memory")
+
+    def __init__(self, buffer: bytearray) -> None:
+        self.gpu, self.memory = struct.unpack("=2I", buffer)
 
 
-_library: Any = None
+_library = 0
+_functions: dict[str, int] = {}
 
 
-def _function(name: str) -> Any:
+def _function(name: str) -> int:
     global _library
-    if _library is None:
-        _library = ctypes.CDLL(LIBRARY)
-    try:
-        return getattr(_library, name)
-    except AttributeError:
-        raise NVMLError(NVML_ERROR_FUNCTION_NOT_FOUND) from None
+    found = _functions.get(name)
+    if found is None:
+        _library = _library or syscalls.load(LIBRARY)
+        found = _functions[name] = syscalls.symbol(_library, name)
+    if not found:
+        raise NVMLError(NVML_ERROR_FUNCTION_NOT_FOUND)
+    return found
 
 
-def _call(name: str, *arguments: Any) -> None:
-    result = _function(name)(*arguments)
+def _call(name: str, *arguments: Argument) -> None:
+    result = syscalls.invoke(_function(name), *arguments) & INT
     if result != NVML_SUCCESS:
         raise NVMLError(result)
 
 
-def _number(name: str, *arguments: Any, kind: Any = ctypes.c_uint) -> int:
-    value = kind()
-    _call(name, *arguments, ctypes.byref(value))
-    number: int = value.value
-    return number
+def _number(name: str, *arguments: Argument, size: int = 4) -> int:
+    """The unsigned number of so many bytes that it writes."""
+    value = bytearray(size)
+    _call(name, *arguments, value)
+    return int.from_bytes(value, sys.byteorder)
 
 
-def _text(name: str, *arguments: Any, size: int) -> str:
-    buffer = ctypes.create_string_buffer(size)
-    _call(name, *arguments, buffer, ctypes.c_uint(size))
-    return buffer.value.decode()
+def _two(name: str, handle: int) -> tuple[int, int]:
+    """The two numbers that it writes."""
+    first, second = bytearray(4), bytearray(4)
+    _call(name, handle, first, second)
+    return int.from_bytes(first, sys.byteorder), int.from_bytes(second, sys.byteorder)
+
+
+def _text(name: str, *arguments: Argument, size: int) -> str:
+    buffer = bytearray(size)
+    _call(name, *arguments, buffer, size)
+    return buffer.partition(b"\0")[0].decode()
 
 
 def nvmlInit() -> None:
-    _call("nvmlInitWithFlags", ctypes.c_uint(0))
+    _call("nvmlInitWithFlags", 0)
 
 
 def nvmlErrorString(result: int) -> str:
     """NVML's text for a number."""
-    function = _function("nvmlErrorString")
-    function.restype = ctypes.c_char_p
-    return (function(result) or b"").decode()
+    return syscalls.text(syscalls.invoke(_function("nvmlErrorString"), result)).decode()
 
 
 def nvmlSystemGetDriverVersion() -> str:
@@ -109,94 +129,86 @@ def nvmlSystemGetDriverVersion() -> str:
 
 
 def nvmlSystemGetCudaDriverVersion() -> int:
-    return _number("nvmlSystemGetCudaDriverVersion", kind=ctypes.c_int)
+    return _number("nvmlSystemGetCudaDriverVersion")
 
 
 def nvmlDeviceGetCount() -> int:
     return _number("nvmlDeviceGetCount_v2")
 
 
-def nvmlDeviceGetHandleByIndex(index: int) -> ctypes.c_void_p:
-    handle = ctypes.c_void_p()
-    _call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
-    return handle
+def nvmlDeviceGetHandleByIndex(index: int) -> int:
+    return _number("nvmlDeviceGetHandleByIndex_v2", index, size=_POINTER)
 
 
-def nvmlDeviceGetPciInfo(handle: ctypes.c_void_p) -> nvmlPciInfo_t:
-    info = nvmlPciInfo_t()
-    _call("nvmlDeviceGetPciInfo_v3", handle, ctypes.byref(info))
-    return info
+def nvmlDeviceGetPciInfo(handle: int) -> nvmlPciInfo_t:
+    buffer = bytearray(nvmlPciInfo_t.SIZE)
+    _call("nvmlDeviceGetPciInfo_v3", handle, buffer)
+    return nvmlPciInfo_t(buffer)
 
 
-def nvmlDeviceGetCudaComputeCapability(handle: ctypes.c_void_p) -> tuple[int, int]:
-    major, minor = ctypes.c_int(), ctypes.c_int()
-    _call("nvmlDeviceGetCudaComputeCapability", handle, ctypes.byref(major), ctypes.byref(minor))
-    return major.value, minor.value
+def nvmlDeviceGetCudaComputeCapability(handle: int) -> tuple[int, int]:
+    return _two("nvmlDeviceGetCudaComputeCapability", handle)
 
 
-def nvmlDeviceGetMigMode(handle: ctypes.c_void_p) -> tuple[int, int]:
+def nvmlDeviceGetMigMode(handle: int) -> tuple[int, int]:
     """(mode in force, mode after the next reset)."""
-    current, pending = ctypes.c_uint(), ctypes.c_uint()
-    _call("nvmlDeviceGetMigMode", handle, ctypes.byref(current), ctypes.byref(pending))
-    return current.value, pending.value
+    return _two("nvmlDeviceGetMigMode", handle)
 
 
-def nvmlDeviceGetMinorNumber(handle: ctypes.c_void_p) -> int:
+def nvmlDeviceGetMinorNumber(handle: int) -> int:
     return _number("nvmlDeviceGetMinorNumber", handle)
 
 
-def nvmlDeviceGetName(handle: ctypes.c_void_p) -> str:
+def nvmlDeviceGetName(handle: int) -> str:
     return _text("nvmlDeviceGetName", handle, size=_NAME_SIZE)
 
 
-def nvmlDeviceGetBrand(handle: ctypes.c_void_p) -> int:
+def nvmlDeviceGetBrand(handle: int) -> int:
     return _number("nvmlDeviceGetBrand", handle)
 
 
-def nvmlDeviceGetUUID(handle: ctypes.c_void_p) -> str:
+def nvmlDeviceGetUUID(handle: int) -> str:
     return _text("nvmlDeviceGetUUID", handle, size=_UUID_SIZE)
 
 
-def nvmlDeviceGetMemoryInfo(handle: ctypes.c_void_p) -> nvmlMemory_t:
-    memory = nvmlMemory_t()
-    _call("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory))
-    return memory
+def nvmlDeviceGetMemoryInfo(handle: int) -> nvmlMemory_t:
+    buffer = bytearray(24)
+    _call("nvmlDeviceGetMemoryInfo", handle, buffer)
+    return nvmlMemory_t(buffer)
 
 
-def nvmlDeviceGetUtilizationRates(handle: ctypes.c_void_p) -> nvmlUtilization_t:
-    utilization = nvmlUtilization_t()
-    _call("nvmlDeviceGetUtilizationRates", handle, ctypes.byref(utilization))
-    return utilization
+def nvmlDeviceGetUtilizationRates(handle: int) -> nvmlUtilization_t:
+    buffer = bytearray(8)
+    _call("nvmlDeviceGetUtilizationRates", handle, buffer)
+    return nvmlUtilization_t(buffer)
 
 
-def nvmlDeviceGetPowerUsage(handle: ctypes.c_void_p) -> int:
+def nvmlDeviceGetPowerUsage(handle: int) -> int:
     """Milliwatts."""
     return _number("nvmlDeviceGetPowerUsage", handle)
 
 
-def nvmlDeviceGetEnforcedPowerLimit(handle: ctypes.c_void_p) -> int:
+def nvmlDeviceGetEnforcedPowerLimit(handle: int) -> int:
     """Milliwatts."""
     return _number("nvmlDeviceGetEnforcedPowerLimit", handle)
 
 
-def nvmlDeviceGetTotalEnergyConsumption(handle: ctypes.c_void_p) -> int:
+def nvmlDeviceGetTotalEnergyConsumption(handle: int) -> int:
     """Millijoules since the driver was loaded; since Volta."""
-    return _number("nvmlDeviceGetTotalEnergyConsumption", handle, kind=ctypes.c_ulonglong)
+    return _number("nvmlDeviceGetTotalEnergyConsumption", handle, size=8)
 
 
-def nvmlDeviceGetMaxMigDeviceCount(handle: ctypes.c_void_p) -> int:
+def nvmlDeviceGetMaxMigDeviceCount(handle: int) -> int:
     return _number("nvmlDeviceGetMaxMigDeviceCount", handle)
 
 
-def nvmlDeviceGetMigDeviceHandleByIndex(handle: ctypes.c_void_p, index: int) -> ctypes.c_void_p:
-    found = ctypes.c_void_p()
-    _call("nvmlDeviceGetMigDeviceHandleByIndex", handle, ctypes.c_uint(index), ctypes.byref(found))
-    return found
+def nvmlDeviceGetMigDeviceHandleByIndex(handle: int, index: int) -> int:
+    return _number("nvmlDeviceGetMigDeviceHandleByIndex", handle, index, size=_POINTER)
 
 
-def nvmlDeviceGetGpuInstanceId(handle: ctypes.c_void_p) -> int:
+def nvmlDeviceGetGpuInstanceId(handle: int) -> int:
     return _number("nvmlDeviceGetGpuInstanceId", handle)
 
 
-def nvmlDeviceGetComputeInstanceId(handle: ctypes.c_void_p) -> int:
+def nvmlDeviceGetComputeInstanceId(handle: int) -> int:
     return _number("nvmlDeviceGetComputeInstanceId", handle)

@@ -85,6 +85,7 @@ class Handlers:
         self._log = log
         self._parent = os.getpid()
         self._located: Located | None = None
+        self._is_ready = False
 
     def prepare(self) -> None:
         """Name, parent-death signal, and no more rights than the phases need."""
@@ -109,16 +110,25 @@ class Handlers:
         """Close everything that belongs to the caller or the container; this process keeps only its memory."""
         if self._located is not None:
             self._located.close()
+        if self._is_ready:
+            from nvc.container.ldcache import process
+
+            unused = process.take()
+            if unused is not None:
+                unused.close()
         os.chdir("/")
         os.closerange(0, 3)
         self._log.close()
 
     def get_ready(self) -> None:
-        """While the caller plans, import what ``apply`` needs whatever the plan is."""
-        import nvc.container.apply  # noqa: F401
-        from nvc.linux import mounts
+        """While the caller plans, start the process that will be ldconfig, and import what ``apply`` needs."""
+        from nvc.container.ldcache import update
 
-        mounts.modern()
+        self._is_ready = True
+        # First: what is imported now need not be copied for it.
+        if self._located is not None and self._located.container.ldconfig:
+            update.in_advance(self._located.container.ldconfig)
+        import nvc.container.apply  # noqa: F401
 
     def apply(self, request: ApplyRequest, fds: list[int]) -> ApplyReply:
         if self._located is None:

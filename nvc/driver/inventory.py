@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from nvc.base.log import Log
     from nvc.driver.discover import Installed
-    from nvc.model import DriverOptions, Host
+    from nvc.model import DriverInfo, DriverOptions, Host
 
     Facts = tuple[NvmlSystem, tuple[NvmlGpu, ...]]
 
@@ -90,7 +90,7 @@ def load(
     # The key is computed first: a change during the query makes the next load a miss.
     machine = machine_key(host) if cache is not None else None
     if cache is None or machine is None:
-        return _logged(_discover(host, options, query(), environ)[0], log)
+        return _logged(_discover(host, options, query(), environ, watch=False)[0], log)
     stored, inventories = _stored(cache, machine, log)
     view = view_key(options, environ)
     try:
@@ -131,10 +131,13 @@ def _hit(
     return None
 
 
-def look_ahead(host: Host, options: DriverOptions, environ: Mapping[str, str] | None = None) -> None:
+def look_ahead(
+    host: Host, options: DriverOptions, environ: Mapping[str, str] | None = None, *, watch: bool = True
+) -> None:
     """Look for the files of the version that the kernel module has, while NVML is initialised.
 
-    ``load`` takes them where NVML names the same version, and looks itself where this failed.
+    ``load`` takes them where NVML names the same version, and looks itself where this failed. watch: False where
+    ``load`` gets no cache.
     """
     from nvc.driver.places import DRIVER, platform
     from nvc.formats.procfs import nvrm_version
@@ -143,7 +146,7 @@ def look_ahead(host: Host, options: DriverOptions, environ: Mapping[str, str] | 
     try:
         version = nvrm_version(read_text(host_path(host.nodes, f"{DRIVER}/version")))
         if version and not platform(host):
-            _ahead[:] = [(_subject(host, options, version, environ), *_look(host, options, version, environ))]
+            _ahead[:] = [(_subject(host, options, version, environ), *_look(host, options, version, environ, watch))]
     except (OSError, NvcError):
         _ahead.clear()
 
@@ -157,38 +160,46 @@ def _subject(host: Host, options: DriverOptions, version: str, environ: Mapping[
 
 
 def _look(
-    host: Host, options: DriverOptions, version: str, environ: Mapping[str, str]
+    host: Host, options: DriverOptions, version: str, environ: Mapping[str, str], watch: bool
 ) -> tuple[dict[str, str], Installed]:
     from nvc.driver.discover import files, watched
 
     # The identities first: a change meanwhile makes the next load a miss.
-    watch = watched_identities(host, watched(version, options, environ))
-    return watch, files(host, options, version, environ)
+    watching = watched_identities(host, watched(version, options, environ)) if watch else {}
+    installed = files(host, options, version, environ)
+    if watch:
+        watching.update(_identities(host, installed))
+    return watching, installed
+
+
+def _identities(host: Host, found: Installed | DriverInfo) -> dict[str, str]:
+    """Of the driver's files, and of what else they depend on."""
+    files = (*found.libraries, *found.libraries32, *found.binaries, *found.firmwares, *found.more)
+    paths = [file.path for file in files]
+    if any(file.owners for file in found.ipcs):
+        from nvc.driver.binaries import PASSWD
+
+        paths.append(PASSWD)
+    return identities(host.root, paths)
 
 
 def _discover(
-    host: Host, options: DriverOptions, facts: Facts, environ: Mapping[str, str]
+    host: Host, options: DriverOptions, facts: Facts, environ: Mapping[str, str], *, watch: bool = True
 ) -> tuple[Inventory, dict[str, str]]:
+    """watch: whether the identities of what the inventory depends on are needed."""
     # Imported here: the parsers cost more than the rest of a warm configure.
     from nvc.driver.discover import checked_version, discover, watched
 
     system, gpus = facts
     version = checked_version(system.driver_version)
     ahead = _ahead.pop() if _ahead else None
-    if ahead is not None and ahead[0] == _subject(host, options, version, environ):
-        watch, installed = ahead[1:]
-        inventory = discover(host, options, system, gpus, environ, installed)
-    else:
-        watch = watched_identities(host, watched(version, options, environ))
-        inventory = discover(host, options, system, gpus, environ)
-    driver = inventory.driver
-    files = (*driver.libraries, *driver.libraries32, *driver.binaries, *driver.firmwares, *driver.more)
-    watch.update(identities(host.root, (file.path for file in files)))
-    if any(file.owners for file in driver.ipcs):
-        from nvc.driver.binaries import PASSWD
-
-        watch.update(identities(host.root, (PASSWD,)))
-    return inventory, watch
+    if ahead is not None and ahead[0] == _subject(host, options, version, environ) and (ahead[1] or not watch):
+        return discover(host, options, system, gpus, environ, ahead[2]), ahead[1]
+    watching = watched_identities(host, watched(version, options, environ)) if watch else {}
+    inventory = discover(host, options, system, gpus, environ)
+    if watch:
+        watching.update(_identities(host, inventory.driver))
+    return inventory, watching
 
 
 def _stored(path: str, machine: dict[str, Any], log: Log) -> tuple[dict[str, Any], tuple[Inventory, ...]]:

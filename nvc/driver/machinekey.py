@@ -11,7 +11,7 @@ import stat
 
 import nvc
 from nvc.driver.locate import host_path, read_text, status
-from nvc.driver.places import CAPABILITIES, DRIVER, GPUS
+from nvc.driver.places import CAPABILITIES, DRIVER, GPUS, library_directories
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,9 +92,7 @@ def _loader_cache(host: Host) -> str | dict[str, str]:
     found = identity(host.root, host.ldcache)
     if not host.libraries and not found.startswith("errno"):
         return found
-    from nvc.driver.search import directories
-
-    return identities(host.root, directories(host))
+    return identities(host.root, library_directories(host))
 
 
 def _text(path: str) -> str:

@@ -28,6 +28,16 @@ WSL_LIBRARIES = "/usr/lib/wsl/lib"
 _DXCORE = f"{WSL_LIBRARIES}/libdxcore.so"
 TEGRA_RELEASE, TEGRA_FAMILY = "/etc/nv_tegra_release", "/sys/devices/soc0/family"
 
+#: Looked through in this order; {machine} is uname's. Directories of distributions, of their packages for several
+#: drivers, of NixOS, of .run files with a prefix, of Talos, and the driver root's own.
+_LIBRARY_DIRECTORIES = (
+    *("/usr/lib64", "/usr/lib/{machine}-linux-gnu", "/usr/lib"),
+    *("/usr/lib64/nvidia/current", "/usr/lib/{machine}-linux-gnu/nvidia/current"),
+    *("/run/opengl-driver/lib", "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib"),
+    *("/usr/local/glibc/usr/lib", "/usr/local/glibc/lib", "/usr/local/lib"),
+    *("/lib64", "/lib/{machine}-linux-gnu", "/lib"),
+)
+
 
 def cache_path(host: Host) -> str:
     """Where a host's inventory is kept: a simulated machine has its file inside its own directory."""
@@ -72,6 +82,13 @@ def _has_nvml(host: Host) -> bool:
         return False
     names = (entry for entry in cache.entries if entry.name == "libnvidia-ml.so.1")
     return any(_is(host, entry.path, stat.S_ISREG) for entry in names)
+
+
+def library_directories(host: Host) -> tuple[str, ...]:
+    """Driver paths of the directories that may hold the driver's libraries."""
+    if host.libraries:
+        return host.libraries
+    return tuple(directory.format(machine=os.uname().machine) for directory in _LIBRARY_DIRECTORIES)
 
 
 def gpu_node(minor: int) -> DeviceNode:

@@ -9,6 +9,7 @@ import os
 
 from nvc.base.errors import DetectionError, reason
 from nvc.driver.locate import host_path, read_bytes, resolve
+from nvc.driver.places import library_directories
 from nvc.formats import FormatError, ldcache
 from nvc.formats.ldcache import TYPE_ELF, CacheEntry
 
@@ -21,22 +22,6 @@ if TYPE_CHECKING:
 
 #: The library without which no program in a container finds a GPU.
 INDISPENSABLE = "libnvidia-ml.so"
-#: Looked through in this order; {machine} is uname's. Directories of distributions, of their packages for several
-#: drivers, of NixOS, of .run files with a prefix, of Talos, and the driver root's own.
-_DIRECTORIES = (
-    *("/usr/lib64", "/usr/lib/{machine}-linux-gnu", "/usr/lib"),
-    *("/usr/lib64/nvidia/current", "/usr/lib/{machine}-linux-gnu/nvidia/current"),
-    *("/run/opengl-driver/lib", "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib"),
-    *("/usr/local/glibc/usr/lib", "/usr/local/glibc/lib", "/usr/local/lib"),
-    *("/lib64", "/lib/{machine}-linux-gnu", "/lib"),
-)
-
-
-def directories(host: Host) -> tuple[str, ...]:
-    """Driver paths of the directories that may hold the driver's libraries."""
-    if host.libraries:
-        return host.libraries
-    return tuple(directory.format(machine=os.uname().machine) for directory in _DIRECTORIES)
 
 
 def entries(host: Host, arch: int, rows: Iterable[Library]) -> tuple[tuple[CacheEntry, ...], list[str]]:
@@ -73,7 +58,7 @@ def _used(found: tuple[CacheEntry, ...]) -> dict[str, None]:
 
 
 def _in_directories(host: Host, arch: int) -> Iterator[CacheEntry]:
-    for directory in directories(host):
+    for directory in library_directories(host):
         try:
             names = sorted(os.listdir(host_path(host.root, resolve(host.root, directory))))
         except OSError:

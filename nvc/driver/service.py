@@ -7,7 +7,7 @@ import os
 from nvc.base.errors import InitializationError
 from nvc.base.verbs import raise_remote, system_error, translate
 from nvc.driver.facts import GpuRequest, LoadRequest, NvmlGpu, NvmlLoads, NvmlSystem, SystemRequest
-from nvc.driver.places import platform
+from nvc.driver.places import library_directories, platform
 from nvc.driver.verbs import DRIVER
 from nvc.model import TEGRA, WSL
 from rpc import process
@@ -65,12 +65,12 @@ def confined(host: Host, uid: int | None, gid: int | None, parent: int, log: Log
 
     # All imports are done before: after chroot the interpreter's files are out of reach.
     from nvc.bindings import nvml as binding
-    from nvc.driver import confine, nvml, search
+    from nvc.driver import confine, nvml
 
     begin = _way_to_begin(host, log)
     # Below the new root, or below the driver root where the root stays.
     above = host.root.rstrip("/") if host.dev_root else ""
-    others = [f"{above}{place}/{nvml.LIBRARY}" for place in search.directories(host)]
+    others = [f"{above}{place}/{nvml.LIBRARY}" for place in library_directories(host)]
     confine.confine(host, uid=uid, gid=gid, parent=parent, log=log)
     return begin() if begin is not None else nvml.initialize(binding, library.load, others=others)
 
@@ -136,12 +136,16 @@ class DriverClient:
         """The helper's process id."""
         return self._client.pid
 
-    def close(self, *, wait: bool = True) -> None:
-        """End the service and reap it. wait: False leaves the wait, for the driver to close files, to ``reap``."""
-        self._client.close(wait=wait)
+    def close(self) -> None:
+        """End the service and reap it."""
+        self._client.close()
+
+    def leave(self) -> None:
+        """End the service. The wait, for the driver to close its files, is left to ``reap``."""
+        self._client.leave()
 
     def reap(self) -> None:
-        """Wait for the end of the service after ``close(wait=False)``."""
+        """Wait for the end of the service after ``leave``."""
         self._client.reap()
 
     def __enter__(self) -> Self:

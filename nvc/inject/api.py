@@ -242,9 +242,17 @@ class Context:
                 f"device nodes below {self.host.dev_root} cannot be given to a container here",
                 hint="a root of device nodes is for CDI specs: nvc-py cdi generate --dev-root",
             )
-        from nvc.inject.session import ContainerSession
+        from nvc.container.service import start
 
-        return ContainerSession(self, config, options, early=early)
+        client = start(deadline=self.config.timeout, log=self.log)
+        try:
+            # Now that the service runs: it does not need these modules, and imports its own meanwhile.
+            from nvc.inject.session import ContainerSession
+
+            return ContainerSession(self, config, options, client, early=early)
+        except BaseException:
+            client.close()
+            raise
 
     def _query(self, options: DriverOptions) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
         """Query NVML, in a process without rights that ends after it. options: of the files to look for meanwhile."""
@@ -290,17 +298,19 @@ class Context:
     def _answers(self, options: DriverOptions) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
         client, self._begun = self._begun or self._start(), None
         try:
-            # Meanwhile NVML is initialised.
+            # Meanwhile NVML is initialised. What is imported here is needed after it.
+            import nvc.driver.runtime
+            import nvc.request.selection  # noqa: F401
             from nvc.driver.inventory import look_ahead
 
-            look_ahead(self.host, options)
+            look_ahead(self.host, options, watch=self.config.cache)
             with waiting("asking the driver, which takes seconds to start where nothing keeps it loaded"):
                 system = client.system()
                 answers = system, tuple(client.gpu(index) for index in range(system.gpu_count))
         except BaseException:
             client.close()
             raise
-        client.close(wait=False)
+        client.leave()
         self._ending.append(client)
         return answers
 

@@ -9,7 +9,6 @@ from nvc.base.errors import ContainerError, MountError, NvcError
 from nvc.container import plan
 from nvc.container.compat import usable
 from nvc.container.messages import ApplyRequest, ContainerConfig, InspectRequest
-from nvc.container.service import start
 from nvc.inject.planned import Planned
 
 TYPE_CHECKING = False
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from nvc.container.messages import InspectReply
+    from nvc.container.service import ContainerClient
     from nvc.inject.api import Context
     from nvc.model import Container, Selection
     from nvc.request.injection import ShareRequest
@@ -29,17 +29,24 @@ class ContainerSession(Planned):
     """What one container shall get (nvc_container and the functions that take one).
 
     The ``mount_*`` methods and ``update_ldcache`` only add to ``plan``; ``apply`` carries all of it out, or nothing.
-    Made by ``Context.container``. Leaving the ``with`` block closes it. early: do not wait until the container has
-    been looked up, so that a ContainerError comes from whatever needs it first, or from the end of the ``with`` block.
+    Made by ``Context.container``. Leaving the ``with`` block closes it. client: of its container service. early: do not
+    wait until the container has been looked up, so that a ContainerError comes from whatever needs it first, or from
+    the end of the ``with`` block.
     """
 
     def __init__(
-        self, context: Context, config: ContainerConfig, options: ContainerOptions, *, early: bool = False
+        self,
+        context: Context,
+        config: ContainerConfig,
+        options: ContainerOptions,
+        client: ContainerClient,
+        *,
+        early: bool = False,
     ) -> None:
         super().__init__(context, options)
         #: Seconds that the image may still hold the start for.
         self._left = context.config.timeout * IMAGE_TIMEOUTS
-        self._client = start(deadline=context.config.timeout, log=context.log)
+        self._client = client
         try:
             self._answer = self._client.begin_inspect(
                 InspectRequest(

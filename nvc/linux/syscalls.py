@@ -20,14 +20,26 @@ if TYPE_CHECKING:
     from nvc.linux.raw_ctypes import Argument
     from nvc.linux.raw_ctypes import address as address
     from nvc.linux.raw_ctypes import call as call
+    from nvc.linux.raw_ctypes import invoke as invoke
+    from nvc.linux.raw_ctypes import load as load
     from nvc.linux.raw_ctypes import standby as standby
+    from nvc.linux.raw_ctypes import symbol as symbol
+    from nvc.linux.raw_ctypes import text as text
 else:
     try:
         from nvc.linux._raw import address, call
+        from nvc.linux._raw import invoke as invoke
+        from nvc.linux._raw import load as load
         from nvc.linux._raw import standby as standby
+        from nvc.linux._raw import symbol as symbol
+        from nvc.linux._raw import text as text
     except ImportError:  # not built: no compiler or no Python headers
         from nvc.linux.raw_ctypes import address, call
+        from nvc.linux.raw_ctypes import invoke as invoke
+        from nvc.linux.raw_ctypes import load as load
         from nvc.linux.raw_ctypes import standby as standby
+        from nvc.linux.raw_ctypes import symbol as symbol
+        from nvc.linux.raw_ctypes import text as text
 
 #: Calls that this kernel (or a seccomp filter) does not have. A call that failed with ENOSYS is added and not tried
 #: again; tests add names to take the path of an old kernel.

@@ -10,10 +10,8 @@ from __future__ import annotations
 import os
 import time
 
-from nvc.base.errors import LdcacheError
 from nvc.base.log import Log
 from nvc.container import lookup, service
-from nvc.container.ldcache import process as ldcache_process
 from nvc.container.ldcache import update
 from nvc.linux import memory
 from nvc.linux.fd import Fd
@@ -29,16 +27,6 @@ if TYPE_CHECKING:
 _SANDBOX_TIMEOUT_S = 2.0
 
 
-class _Handlers(service.Handlers):
-    """Ends what was prepared for nothing, too."""
-
-    def release(self) -> None:
-        super().release()
-        unused = ldcache_process.take()
-        if unused is not None:
-            unused.close()
-
-
 class StandbyService:
     """The service. From now on ``nvc.container.service.start`` takes it, once; ``close`` ends it otherwise."""
 
@@ -46,7 +34,7 @@ class StandbyService:
         """Raises OSError when there is no process or descriptor left."""
         self._end, self._other = channel.pair()
         self._log = Log()
-        self._handlers = _Handlers(self._log)
+        self._handlers = service.Handlers(self._log)
         try:
             # The deadline is set when it is taken.
             self._client = service.fork(self._handlers, self._log, prepare=self._prepare, deadline=1.0)
@@ -75,7 +63,7 @@ class StandbyService:
         self._end.close()
         self._handlers.prepare()
         self._handlers.get_ready()
-        self._other.send(b"%d" % _sandbox())
+        self._other.send(b"%d" % update.in_advance(lookup.host_ldconfig()))
         memory.prefault()
         received = self._other.receive()
         self._other.close()
@@ -127,13 +115,3 @@ class StandbyService:
     def _close_end(self) -> None:
         process.private.discard(self._end.fileno())
         self._end.close()
-
-
-def _sandbox() -> int:
-    """In the service: have a process wait for being ldconfig; its number, 0 when there is none."""
-    path = lookup.host_ldconfig()
-    try:
-        with update.open_program(path) as program:
-            return ldcache_process.in_advance(program)
-    except LdcacheError:
-        return 0  # told when one is asked for

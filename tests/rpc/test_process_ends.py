@@ -215,3 +215,19 @@ def test_close_without_wait_returns_before_the_exit_and_reap_after_it(
     assert client._process.ending() == "the helper ended (exit status 0)", "it was waited for"
     for descriptor in (gate, opened):
         os.close(descriptor)
+
+
+def test_leave_waits_for_nothing(running: Callable[..., Client]) -> None:
+    gate, opened = os.pipe()
+    client = running(telling(lambda: "yes"), on_shutdown=lambda: os.read(gate, 1))
+    client.call("run", Question())
+    client.leave()
+
+    assert client.closed
+    assert os.waitid(os.P_PID, client.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None, "it has not ended"
+    os.write(opened, b"x")
+    client.reap()
+    assert is_reaped(client.pid)
+    assert client._process.ending() == "the helper ended (exit status 0)", "it was waited for"
+    for descriptor in (gate, opened):
+        os.close(descriptor)

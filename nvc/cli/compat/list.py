@@ -76,10 +76,11 @@ def run(request: ListRequest, settings: Settings, library: Library, log: Log) ->
     """Print it; the exit code."""
     with settings.open(library, log, request.devices.imex) as context:
         sections = _sections(request, context)
-    if request.json:
-        text.emit(1, text.json_text(sections))
-    else:
-        text.emit(1, "".join(f"{path}\n" for paths in sections.values() for path in paths))
+        # Before the end of the context, which waits for NVML's process.
+        if request.json:
+            text.emit(1, text.json_text(sections))
+        else:
+            text.emit(1, "".join(f"{path}\n" for paths in sections.values() for path in paths))
     return 0
 
 

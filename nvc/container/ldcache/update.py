@@ -84,6 +84,15 @@ def _check_program(file: Fd) -> None:
             )
 
 
+def in_advance(path: str) -> int:
+    """Start the process that will be ldconfig before it is known what for; its id, 0 where that cannot be."""
+    try:
+        with open_program(path) as program:
+            return process.in_advance(program)
+    except LdcacheError:
+        return 0  # told when one is asked for
+
+
 def launch(operation: UpdateLdcache, place: Place, program: Fd) -> Launched:
     """Start the process that will be ldconfig. Raises LdcacheError; the caller closes the result in any case."""
     rights.use("ldcache")

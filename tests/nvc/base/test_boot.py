@@ -156,7 +156,10 @@ def test_extension_is_loaded_where_it_was_built(prefix: Path) -> None:
     extension = prefix / "lib/nvc-py/nvc/linux/_raw.abi3.so"
     if not extension.exists():
         pytest.skip("not built")
-    script = "from nvc.linux import syscalls\nprint(syscalls.call.__module__, 'ctypes' in sys.modules)"
+    script = (
+        "from nvc.linux import syscalls\nfrom nvc.bindings import nvml\nfrom nvc.driver import confine\n"
+        "print(syscalls.call.__module__, 'ctypes' in sys.modules)"
+    )
 
     assert in_bundle(prefix, script).stdout.split() == ["nvc.linux._raw", "False"]
     extension.unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,16 @@ def _status(pid: int) -> dict[str, str]:
     return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
 
+def _child_of(pid: int) -> int:
+    """The one that it has, once it has one."""
+    end = time.monotonic() + 20
+    while not (found := Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+        assert time.monotonic() < end
+        time.sleep(0.001)
+    (child,) = map(int, found)
+    return child
+
+
 @isolated
 def test_it_waits_with_next_to_no_rights(rootfs: Path) -> None:
     umask = os.umask(0o077)
@@ -28,7 +39,11 @@ def test_it_waits_with_next_to_no_rights(rootfs: Path) -> None:
         client = service.start(deadline=10, log=Log.none())
         config = ContainerConfig(pid, str(rootfs))
         client.inspect(InspectRequest(config, supervised=True, find_cgroup=False, find_compat=False))
+        _child_of(client._client.pid)
+        end = time.monotonic() + 20
         found = _status(client._client.pid)
+        while int(found["CapEff"], 16) != rights.mask(rights.of_phase("info")) and time.monotonic() < end:
+            found = _status(client._client.pid)  # it starts the process for ldconfig
         client.close()
     os.umask(umask)
     assert found["Name"] == "nvc:[container]"
@@ -38,3 +53,20 @@ def test_it_waits_with_next_to_no_rights(rootfs: Path) -> None:
     assert held["CapPrm"] & ~rights.mask(rights.PERMITTED) == 0
     assert held["CapEff"] == rights.mask(rights.of_phase("info"))
     assert held["CapBnd"] & ~rights.mask(rights.BOUNDING) == 0
+
+
+@isolated
+def test_the_process_for_ldconfig_waits_while_the_caller_plans(rootfs: Path) -> None:
+    """Before any operation is known. It ends with the service when there comes none."""
+    with container(rootfs) as pid:
+        client = service.start(deadline=10, log=Log.none())
+        config = ContainerConfig(pid, str(rootfs))
+        client.inspect(InspectRequest(config, supervised=True, find_cgroup=False, find_compat=False))
+        child = _child_of(client._client.pid)
+        end = time.monotonic() + 20
+        while _status(child)["Name"] != "nvc:[ldconfig]":
+            assert time.monotonic() < end
+        os.kill(child, 0)
+        client.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)

@@ -97,3 +97,22 @@ def test_what_a_failed_query_left_is_not_taken_later(machine: Machine, looked: l
     machine.load()
 
     assert looked == [VERSION, VERSION]
+
+
+def test_without_a_cache_nothing_is_watched(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what was found so is not kept: no change would make it a miss."""
+    plain = machine.load()
+    machine.cache.unlink()
+    asked: list[object] = []
+    monkeypatch.setattr(inventory, "watched_identities", lambda *_: asked.append("watched") or {"/": ""})
+    monkeypatch.setattr(inventory, "identities", lambda *_: asked.append("files") or {})
+
+    def query() -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
+        look_ahead(machine.host, machine.options, machine.environ, watch=False)
+        return machine.query()
+
+    assert load(machine.host, machine.options, query, cache=None, log=machine.log, environ=machine.environ) == plain
+    assert asked == []
+
+    load(machine.host, machine.options, query, cache=str(machine.cache), log=machine.log, environ=machine.environ)
+    assert asked == ["watched", "files"]

@@ -75,3 +75,31 @@ def test_failing_conversion_lets_go_of_buffers(raw: Any) -> None:
     with pytest.raises(TypeError):
         raw.call(GETPID, buffer, "text")
     buffer += b"longer"
+
+
+def test_functions_of_a_library(raw: Any) -> None:
+    """Words both ways, a buffer by its address, and the text at an address."""
+    library = raw.load("libc.so.6")
+    length, copied = raw.symbol(library, "strlen"), bytearray(8)
+
+    assert raw.invoke(length, b"four\0more") == 4
+    assert raw.invoke(raw.symbol(library, "labs"), -(1 << 40)) == 1 << 40
+    assert raw.invoke(raw.symbol(library, "memcpy"), copied, b"abcdefgh", 8) == raw.address(copied)
+    assert copied == b"abcdefgh"
+    assert raw.text(raw.invoke(raw.symbol(library, "strchr"), bytearray(b"no: yes\0"), ord(":")) + 1) == b" yes"
+    assert raw.text(0) == b""
+
+
+def test_a_library_or_a_symbol_that_is_missing(raw: Any) -> None:
+    with pytest.raises(OSError, match=r"libmissing\.so\.7: cannot open shared object file") as caught:
+        raw.load("libmissing.so.7")
+    assert caught.value.errno is None
+    assert raw.symbol(raw.load("libc.so.6"), "no_such_function") == 0
+
+
+@pytest.mark.parametrize("arguments", [(), (0,), (0, "text"), (1, "text"), (1, 1, 2, 3, 4, 5, 6, 7)])
+def test_what_is_no_function(raw: Any, arguments: tuple[Any, ...]) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        raw.invoke(*arguments)
+    with pytest.raises(ValueError, match="no library"):
+        raw.symbol(0, "strlen")
