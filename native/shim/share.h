@@ -44,7 +44,10 @@ struct limits_gpu {
     uint32_t priority;
     uint32_t flags;
     uint32_t latency; /* of a service (PRIORITY_HIGH): microseconds that it waits for others at most; 0: no service. The agent's */
-    uint8_t spare[20];
+    uint32_t spare;
+    uint64_t
+        request; /* of a range of memory, bytes that are guaranteed, and the most; `memory` is in force. 0: no range. The agent's */
+    uint64_t most;
 }; /* 64 bytes */
 
 /* How a node of the driver is recognised by fstat. inode 0: a character device with number `device` (st_rdev);

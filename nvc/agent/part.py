@@ -28,6 +28,12 @@ class Part:
     async def arriving(self) -> None:
         """A container may be about to become a tenant, and waits meanwhile. Raises nothing."""
 
+    async def making_room(self, key: str, limits: Limits) -> None:
+        """A container is about to become a tenant, and waits for what it is promised. key: of its entry in the store.
+
+        Raises ContainerError where that cannot be had: it is ended.
+        """
+
     def check(self, limits: Limits) -> None:
         """A container is about to become a tenant. Raises ContainerError when it must not: it is ended."""
 
@@ -42,6 +48,10 @@ class Part:
 
     async def resuming(self, tenant: Tenant, wait: float) -> None:
         """A tenant is to go on. wait: seconds for memory. Raises NvcError where it cannot: it stays as it is."""
+
+    async def returning(self, tenant: Tenant, memory: Sequence[int]) -> str:
+        """Let a suspended tenant have what it has on the host, bytes for each GPU; why it cannot now, "": it can."""
+        return ""
 
     async def settled(self) -> None:
         """Returns when what changed before is in force."""

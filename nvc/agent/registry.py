@@ -183,8 +183,9 @@ class Registry:
             if error.errno == errno.EBUSY:
                 return False  # the next look is soon
             raise ContainerError(f"container {tenant.name}: its limits are not taken: {reason(error)}") from error
-        tenant.limits = found
-        self._journal.write("limits", container=tenant.name, tenant=tenant.number, gpus=list(words(found)))
+        before, tenant.limits = tenant.limits, found
+        if words(found) != words(before) or found.paused != before.paused:  # a range's limit moves all the time
+            self._journal.write("limits", container=tenant.name, tenant=tenant.number, gpus=list(words(found)))
         for part in self._parts:
             part.changed(tenant)
         return True

@@ -190,6 +190,8 @@ def of(
                 share.service if share else "",
                 xids[index] if xids else {},
                 energy[index] if energy else None,
+                limit.request,
+                limit.most,
             )
         )
     return StatusTenant(

@@ -46,7 +46,7 @@ class TenantGpu(Record):
     the agent's start. Of a service: latency_us, what it may wait; bound_us, what it waits at most now, 0 without
     groups; service, how it is served ("": not at all; nvc.guard.service.STATES). xids: number of an Xid event -> how
     often, since the agent's start. energy: joules of the GPU for what it computed, since the agent's start; None: not
-    known.
+    known. Of a range: request, what is guaranteed, most, what limit can become; 0: it has none.
     """
 
     uuid: str
@@ -71,6 +71,8 @@ class TenantGpu(Record):
     service: str = ""
     xids: dict[str, int] = {}
     energy: float | None = None
+    request: int = 0
+    most: int = 0
 
 
 class TenantProcess(Record):

@@ -76,7 +76,7 @@ class Suspending(Part):
     def check_change(self, tenant: Tenant, limits: Limits) -> None:
         suspended = tenant.record.suspended
         for gpu, held in zip(limits.gpus, suspended.memory if suspended is not None else (), strict=False):
-            if gpu.memory and gpu.memory < held:
+            if gpu.memory and (gpu.most or gpu.memory) < held:
                 raise ContainerError(
                     f"container {tenant.name} is suspended with {held >> 20} MiB of GPU {gpu.uuid}: less memory would "
                     "keep it from coming back",
@@ -91,6 +91,10 @@ class Suspending(Part):
         timeout = request.get("timeout", LOCK_S)
         if not 0 < timeout <= LOCK_MOST_S:
             raise InputError(f"timeout is not a number of seconds up to {LOCK_MOST_S:g}")
+        return await self.suspend(tenant, timeout, pid=caller.pid)
+
+    async def suspend(self, tenant: Tenant, timeout: float, *, cause: str = "", **why: object) -> dict[str, Any]:
+        """timeout: seconds for its work. cause: of ``Suspension``. why: for the log. Raises NvcError: it runs on."""
         if tenant.record.suspended is not None:
             raise ContainerError(f"container {tenant.name} is suspended already")
         if tenant.limits.paused:
@@ -117,10 +121,10 @@ class Suspending(Part):
                     raise
             left = self._charged(tenant)
             memory = tuple(max(0, was - now) for was, now in zip(before, left, strict=True))
-            self._record(tenant, Suspension(memory, round(time.time(), 3)))
+            self._record(tenant, Suspension(memory, round(time.time(), 3), cause=cause))
             seconds = round(time.monotonic() - begun, 3)
         self._agent.journal.write(
-            "suspend", container=tenant.name, bytes=sum(memory), processes=count, seconds=seconds, pid=caller.pid
+            "suspend", container=tenant.name, bytes=sum(memory), processes=count, seconds=seconds, **why
         )
         return {"container": tenant.name, "memory": list(memory), "processes": count, "seconds": seconds}
 
@@ -150,7 +154,9 @@ class Suspending(Part):
                     break
                 except _NoRoom:  # the driver's numbers are some tenths of a second old
                     if time.monotonic() >= begun + wait:
-                        raise self._lack(tenant, suspended) from None
+                        need = self._missing(tenant, suspended)
+                        need = need or f"{sum(suspended.memory) >> 20} MiB, which its GPU does not have now"
+                        raise _lack(tenant, need) from None
                 await asyncio.sleep(_FREE_LOOK_S)
             self._record(tenant, None)
             seconds = round(time.monotonic() - begun, 3)
@@ -187,9 +193,14 @@ class Suspending(Part):
 
     async def _room(self, tenant: Tenant, suspended: Suspension, until: float) -> None:
         """Wait for room on its GPUs, as far as the driver's numbers say. Raises ContainerError where there is none."""
-        while suspended.is_changing is False and self._missing(tenant, suspended):
+        while suspended.is_changing is False:
+            missing = self._missing(tenant, suspended)
+            for part in self._agent.parts if not missing else ():
+                missing = missing or await part.returning(tenant, suspended.memory)
+            if not missing:
+                return
             if time.monotonic() >= until:
-                raise self._lack(tenant, suspended)
+                raise _lack(tenant, missing)
             await asyncio.sleep(_FREE_LOOK_S)
 
     def _missing(self, tenant: Tenant, suspended: Suspension) -> str:
@@ -200,13 +211,6 @@ class Suspending(Part):
             if size > free:
                 return f"{size >> 20} MiB of GPU {gpu.uuid}, of which {max(0, free) >> 20} MiB are free"
         return ""
-
-    def _lack(self, tenant: Tenant, suspended: Suspension) -> ContainerError:
-        need = self._missing(tenant, suspended) or f"{sum(suspended.memory) >> 20} MiB, which its GPU does not have now"
-        return ContainerError(
-            f"container {tenant.name} needs {need}",
-            hint="resume it with --wait SECONDS, or suspend another: nvc-py share ls",
-        )
 
     # Both.
 
@@ -254,6 +258,13 @@ class Suspending(Part):
             if now == before:
                 return
             before = now
+
+
+def _lack(tenant: Tenant, need: str) -> ContainerError:
+    return ContainerError(
+        f"container {tenant.name} needs {need}",
+        hint="resume it with --wait SECONDS, or suspend another: nvc-py share ls",
+    )
 
 
 class _NoRoom(ContainerError):

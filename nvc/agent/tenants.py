@@ -52,6 +52,9 @@ class Tenants(Registry):
                         await part.arriving()
                     member = _member(entry, process)
                     self.unmanaged.check(member, entry.record.group)
+                    if not self._is_known(member, entry.record.group):
+                        for part in self._parts:
+                            await part.making_room(member.key, _limits(entry))
                     tenant = await self._find(member)
                     group = await self._group(entry.record.group) if tenant is None else None
                     if tenant is not None:
@@ -72,6 +75,12 @@ class Tenants(Registry):
             os.close(listener)
             if pinned >= 0:
                 os.close(pinned)
+
+    def _is_known(self, member: Member, group: str) -> bool:
+        """Whether there is a tenant that it is of, or may be: then it is promised nothing more."""
+        own = (self._by_number[number] for number in self.named(member.key))
+        known = any(one.is_same(member) for tenant in own for one in tenant.members)
+        return known or any(have_common(group, tenant.record.group) for tenant in self._index.groups.values())
 
     async def _find(self, member: Member) -> Tenant | None:
         """The container's tenant; an earlier container of its name is over."""

@@ -80,6 +80,7 @@ OURS: dict[str, dict[str, str]] = {
         "guard": "string",
         "allow-guard-off": "boolean",
         "unknown-driver": "string",
+        "admission": "string",
     },
     "agent": {
         "directory": "string",

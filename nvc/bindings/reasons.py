@@ -24,6 +24,7 @@ REASONS = (
     "unknown-object",
     "no-memory",
 )
+OVER_QUOTA = REASONS[1]
 
 
 def word(reason: int) -> str:

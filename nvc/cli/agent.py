@@ -16,6 +16,7 @@ from nvc.agent.journal import Journal
 from nvc.agent.notify import Systemd
 from nvc.agent.parts import Metrics, Prefork, Scheduling
 from nvc.agent.probing import Probing
+from nvc.agent.ranges import Ranges
 from nvc.agent.settings import load
 from nvc.agent.suspending import Suspending
 from nvc.agent.xids import Xids
@@ -62,7 +63,9 @@ def agent(settings: Settings | None, directory: str, store: str, config: str) ->
     # Accounting is told first of a tenant's end: the others still know what it used.
     machine = host(general.sim) if general.sim else Host(root=general.root, ldcache=general.ldcache)
     counters = EnergyCounters(machine, general.uid, general.gid)
-    parts = (Accounting(counters), Scheduling(), Probing(), Suspending(), Xids(), Metrics(), Prefork())
+    suspending = Suspending()
+    ranges = Ranges(suspending)
+    parts = (Accounting(counters), Scheduling(), Probing(), suspending, ranges, Xids(), Metrics(), Prefork())
     made = Agent(options, journal, inventory, parts)
     asyncio.run(made.run(Systemd(os.environ)))
 

@@ -56,6 +56,7 @@ MEANINGS = {
     "share.guard": "auto: guarded where an agent runs; require: no share without the guard; off",
     "share.allow-guard-off": "true: the annotation nvc.guard=off keeps a container out of the guard",
     "share.unknown-driver": "cap, weight and priority with a driver that is not known: refuse, or memory-only",
+    "share.admission": "of which shares the requests fit on a GPU: ranges (those beside a range), or requests (all)",
     "agent.directory": "the agent's sockets and state",
     "agent.policy": "scheduling of GPUs: fair, preemptive, weighted, fixed, soft or native",
     "agent.slots": "how many containers the policy fair divides a GPU among",

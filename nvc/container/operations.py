@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from nvc.share.limits import Limits
+    from nvc.share.model import Room
 
 # What a source must be; anything else at that path is refused before the container is touched.
 REGULAR, DIRECTORY, DEVICE, ENDPOINT = "regular", "directory", "device", "endpoint"
@@ -70,7 +71,7 @@ class ShareFiles(Record):
 
     store: directory of the entries; key: this one's name there. container: its id, or "". limits: what it may use.
     lines: what its /etc/ld.so.preload gets beside what the image has. text: the share spec; source: what asked for it.
-    group, name: as in ``nvc.share.entry.StoredShare``.
+    group, name: as in ``nvc.share.entry.StoredShare``. rooms: of the GPUs, for admission.
     """
 
     store: str
@@ -82,8 +83,9 @@ class ShareFiles(Record):
     source: str = ""
     group: str = ""
     name: str = ""
+    rooms: tuple[Room, ...] = ()
     # Imported when a share is decoded: containers without one do not pay for it.
-    _modules = {"Limits": "nvc.share.limits"}
+    _modules = {"Limits": "nvc.share.limits", "Room": "nvc.share.model"}
 
     def describe(self) -> str:
         libraries = ", ".join(line.rpartition("/")[2] for line in self.lines)

@@ -14,7 +14,7 @@ import time
 from nvc.base.errors import ContainerError, MountError, NvcError, reason
 from nvc.container.lookup import open_root
 from nvc.linux.syscalls import SyscallError
-from nvc.share import place, preload, store
+from nvc.share import admission, place, preload, store
 from nvc.share.joined import joined
 from nvc.share.store import StoredShare
 
@@ -48,7 +48,13 @@ def make(operation: ShareFiles, located: Located, undo: Undo, log: Log) -> bool:
         # Before it is made: told to stop in the middle, we leave nothing.
         undo.push(_remove, operation.key, operation.store, record)
         text = preload.text(image, operation.lines)
-        store.create(record, operation.limits, text, directory=operation.store)
+        store.create(
+            record,
+            operation.limits,
+            text,
+            directory=operation.store,
+            admit=lambda: _admit(operation, record, operation.limits),
+        )
     except ValueError as error:
         raise ContainerError(f"share: {error}") from error
     except OSError as error:
@@ -83,9 +89,17 @@ def _change(entry: store.Entry, operation: ShareFiles, undo: Undo, log: Log) -> 
         log.info(f"share: {operation.key} keeps what an earlier step of its start limits, and where that is tighter")
     if new.replace(gpus=()) == old.replace(gpus=()) and _gpus(new) == _gpus(old):
         return False
-    entry.change(new)
+    with store.Locked(operation.store):
+        _admit(operation, entry.record, new, old)
+        entry.change(new)
     undo.push(_put_back, entry.path, old)
     return True
+
+
+def _admit(operation: ShareFiles, record: StoredShare, wanted: Limits, before: Limits | None = None) -> None:
+    """Raises ContainerError where its requests do not fit."""
+    if operation.rooms:
+        admission.check(operation.rooms, wanted, admission.others(record, operation.store), before)
 
 
 def _gpus(limits: Limits) -> list[object]:

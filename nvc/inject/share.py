@@ -9,9 +9,9 @@ from nvc.base.errors import MountError, PrivilegeError
 from nvc.container.operations import ShareFiles
 from nvc.guard.registered import is_guarded
 from nvc.inject.share_mounts import mounts
-from nvc.share import abi, nodes, place, policyfile, preload
+from nvc.share import abi, admission, nodes, place, policyfile, preload
 from nvc.share.limits import Limits
-from nvc.share.model import SERVICE, Resolved
+from nvc.share.model import Resolved, Room
 from nvc.share.policy import guarded as guarded_policy
 from nvc.share.preview import preview
 
@@ -40,15 +40,13 @@ def plan(
         return Resolved(), ()
     policy = guarded_policy(policy, resolved)
     guarded = is_guarded(request, place.first_process(container), policy, agent)
-    # The library counts one container: each of the group would have the whole quota. And it knows no other container,
-    # whose slices have to be short beside a service.
-    needs = f"group={resolved.group}" if resolved.group else f"priority={SERVICE}" if resolved.has_service else ""
-    if needs and not guarded:
+    if resolved.needs_guard and not guarded:
         raise PrivilegeError(
-            f"{resolved.source}: {needs} needs the guard, and this container has none",
+            f"{resolved.source}: {resolved.needs_guard} needs the guard, and this container has none",
             hint="start it with nvc-runtime, where nvc-agent runs (docs/user/agent.md)",
         )
-    return resolved, _operations(request, resolved, guarded, selection, host, driver, container, log)
+    found = admission.rooms(policy, (gpu for gpu in selection.gpus if not gpu.mig_devices))
+    return resolved, _operations(request, resolved, guarded, selection, host, driver, container, log, found)
 
 
 def _operations(
@@ -60,6 +58,7 @@ def _operations(
     driver: DriverInfo,
     container: Container,
     log: Log,
+    rooms: tuple[Room, ...],
 ) -> tuple[Operation, ...]:
     known = abi.knows(driver.nvrm_version)
     # Programs would count twice what is counted outside; only memory beyond the quota needs code in the process.
@@ -86,6 +85,7 @@ def _operations(
         resolved.source,
         resolved.group,
         request.name,
+        rooms,
     )
     log.info(f"share: {resolved.text}, asked for by {resolved.source}; driver {driver.nvrm_version}")
     return mounts(files, libraries)

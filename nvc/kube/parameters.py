@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from nvc.base.errors import InputError
 from nvc.base.record import Record
 from nvc.kube.names import DRIVER, PARAMETERS_KIND, PARAMETERS_VERSION
-from nvc.share.model import CAP_WHOLE, PRIORITIES, SERVICE
-from nvc.share.policy import RANK
+from nvc.share.model import CAP_WHOLE, PRIORITIES, RANK, SERVICE
 from nvc.share.spec import REQUIRE, parse_gpu, shown
 
 if TYPE_CHECKING:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 from nvc.base.errors import ContainerError, InputError, reason
-from nvc.share import abi, store
+from nvc.share import abi, admission, store
 from nvc.share.limits import with_shares
-from nvc.share.policy import Policy, change
+from nvc.share.model import Room
+from nvc.share.policy import REQUESTS, Policy, change
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,10 +60,23 @@ def apply(
     check: raises ContainerError where the limits cannot be kept; nothing is written then.
     Raises InputError, ContainerError.
     """
-    after, chosen = changed(limits(entry), policy, wanted, selector, inventory, force=force)
+    now = limits(entry)
+    after, chosen = changed(now, policy, wanted, selector, inventory, force=force)
     check(after)
+    if wanted.memory or wanted.memory_part:
+        _admit(entry, policy, now, after, inventory)
     write(entry, after)
     return after, chosen
+
+
+def _admit(entry: store.Entry, policy: Policy, now: Limits, after: Limits, inventory: Inventory) -> None:
+    """Raises ContainerError where a request grows beyond what others' requests leave."""
+    others = admission.others(entry.record, os.path.dirname(entry.path))
+    if policy.admission == REQUESTS or any(gpu.request for one in (after, *others) for gpu in one.gpus):
+        known = admission.rooms(policy, inventory())
+        unknown = {gpu.uuid for gpu in after.gpus} - {room.uuid for room in known}
+        rooms = (*known, *(Room(uuid, 0, policy.admission == REQUESTS) for uuid in unknown))
+        admission.check(rooms, after, others, now)
 
 
 def changed(
@@ -73,7 +89,8 @@ def changed(
             hint=f"drivers {abi.FIRST} to {abi.BEYOND - 1} are; mem can be changed",
         )
     chosen = places(now.gpus, selector, inventory)
-    gpus = inventory() if wanted.memory_part or (wanted.memory and policy.maximum.memory_part) else ()
+    relative = (one for rule in (wanted, policy.maximum) for one in (rule.memory_part, rule.request_part))
+    gpus = inventory() if any(relative) and (wanted.memory or wanted.memory_part) else ()
     shares = tuple(
         change(policy, next((one for one in gpus if one.uuid == gpu.uuid), None), gpu, wanted, force=force)
         if position in chosen
@@ -88,6 +105,20 @@ def pause(entry: store.Entry, *, paused: bool) -> Limits:
     after = limits(entry).replace(paused=paused)
     write(entry, after)
     return after
+
+
+def move(entry: store.Entry, uuid: str, memory: int) -> None:
+    """Put another limit of a range into force, as far as the range goes; of an entry whose lock is held.
+
+    Nothing where it has no range any more. Raises ContainerError.
+    """
+    now = limits(entry)
+    gpus = tuple(
+        gpu.replace(memory=min(max(memory, gpu.request), gpu.most)) if gpu.uuid == uuid and gpu.request else gpu
+        for gpu in now.gpus
+    )
+    if gpus != now.gpus:
+        write(entry, now.replace(gpus=gpus))
 
 
 def places(gpus: Sequence[ResolvedGpu], selector: str, inventory: Inventory | None) -> list[int]:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from nvc.base.errors import InputError
 from nvc.base.record import Record
+from nvc.share.memory import MEMORY_LEAST, MEMORY_LIMIT, shown
 from nvc.share.model import CAP_WHOLE, WHOLE_MEMORY, GpuShare, Share
-from nvc.share.spec import MEMORY_LEAST, MEMORY_LIMIT, parse, shown
+from nvc.share.spec import parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -125,6 +126,8 @@ def filled(share: GpuShare, default: GpuShare) -> GpuShare:
         share.priority or default.priority,
         default.oversubscribe if share.oversubscribe is None else share.oversubscribe,
         share.latency or default.latency,
+        memory.request,
+        memory.request_part,
     )
 
 

@@ -6,8 +6,7 @@ adds and tightens; ``nvc-py share set`` is what gives a running container more.
 
 from __future__ import annotations
 
-from nvc.share.model import SERVICE
-from nvc.share.policy import RANK
+from nvc.share.model import RANK, SERVICE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,14 +26,27 @@ def joined(before: Limits, later: Limits) -> Limits:
 
 def _tighter(before: ResolvedGpu, later: ResolvedGpu) -> ResolvedGpu:
     priority = min((before.priority, later.priority), key=lambda word: RANK[word])
+    # A range of one step, and what another step allows at most: less of both is guaranteed, less of both allowed.
+    request, most = (_lower(_request(before), _request(later)), _lower(_most(before), _most(later)))
+    has_range = request != most and bool(before.request or later.request)
     return later.replace(
-        memory=_lower(before.memory, later.memory),
+        memory=request,
+        request=request if has_range else 0,
+        most=most if has_range else 0,
         cap=min(before.cap, later.cap),
         weight=_lower(before.weight, later.weight),
         priority=priority,
         oversubscribe=before.oversubscribe and later.oversubscribe,
         latency=max(before.latency, later.latency) if priority == SERVICE else 0,
     )
+
+
+def _request(gpu: ResolvedGpu) -> int:
+    return gpu.request or gpu.memory
+
+
+def _most(gpu: ResolvedGpu) -> int:
+    return gpu.most or gpu.memory
 
 
 def _lower(before: int, later: int) -> int:

@@ -6,6 +6,8 @@ from nvc.base.record import Record
 
 PRIORITIES = ("normal", "low", "high", "service")
 SERVICE = PRIORITIES[3]
+#: Priorities, the lowest first.
+RANK = {"low": 0, "normal": 1, "high": 2, SERVICE: 3}
 #: What a service waits for the GPU at most, in microseconds: without a setting, and what can be said.
 DEFAULT_LATENCY_US, LEAST_LATENCY_US, MOST_LATENCY_US = 1_000, 300, 100_000
 #: A whole GPU's time in the unit of ``cap``: 1/1000.
@@ -23,6 +25,7 @@ class GpuShare(Record):
     """What is requested of one GPU. A field with its default sets nothing: the next source in order decides it.
 
     memory: bytes, or 0. memory_part: of the GPU's memory, in 1/1,000,000, or 0; at most one of the two is said.
+    request, request_part: in the same units, what is guaranteed of it; both 0: all of it (no range).
     cap: of the GPU's time, in 1/1000 (1000: no cap), or 0. weight: 1 to 1000, or 0. priority: one of PRIORITIES or "".
     oversubscribe: may memory be more than the GPU has, the rest in the host's? None: not said. latency: microseconds
     that a service waits at most, or 0.
@@ -35,6 +38,8 @@ class GpuShare(Record):
     priority: str = ""
     oversubscribe: bool | None = None
     latency: int = 0
+    request: int = 0
+    request_part: int = 0
 
 
 class Share(Record):
@@ -57,6 +62,8 @@ class ResolvedGpu(Record):
     """What a container gets of one GPU; every field says something.
 
     uuid: "GPU-...". minor: of /dev/nvidia<minor>. memory: bytes, 0 for no limit. cap: 1/1000; 1000 is no cap.
+    request, most: of a range, bytes that are guaranteed, and the most; ``memory`` is what is in force, from one to the
+    other. 0: it has no range.
     weight: 1 to 1000; 0: libcuda's own timeslice stays. priority: one of PRIORITIES. latency: microseconds that a
     service waits for the others at most; 0 with every other priority.
     """
@@ -69,6 +76,16 @@ class ResolvedGpu(Record):
     priority: str = "normal"
     oversubscribe: bool = False
     latency: int = 0
+    request: int = 0
+    most: int = 0
+
+
+class Room(Record):
+    """A GPU, for admission. memory: bytes in all, 0: not known. always: requests count without a range as well."""
+
+    uuid: str
+    memory: int
+    always: bool
 
 
 class Resolved(Record):
@@ -95,8 +112,17 @@ class Resolved(Record):
         return any(gpu.memory for gpu in self.gpus)
 
     @property
-    def has_service(self) -> bool:
-        return any(gpu.priority == SERVICE for gpu in self.gpus)
+    def needs_guard(self) -> str:
+        """The setting that only the guard enforces; "": there is none.
+
+        The library counts one container: each of a group would have the whole quota. It knows no other one, whose
+        slices are short beside a service, and whose request needs the memory that a range has above its own.
+        """
+        if self.group:
+            return f"group={self.group}"
+        if any(gpu.priority == SERVICE for gpu in self.gpus):
+            return f"priority={SERVICE}"
+        return "a range of mem" if any(gpu.request for gpu in self.gpus) else ""
 
     @property
     def oversubscribe(self) -> bool:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from nvc.base.errors import InputError
 from nvc.base.record import Record
 from nvc.request.selection import normalize_bus_id
-from nvc.share import services
+from nvc.share import maximum, services
 from nvc.share.dialects import filled
+from nvc.share.memory import most_of, request_of, request_within
 from nvc.share.model import (
     CAP_WHOLE,
     DEFAULT_WEIGHT,
+    RANK,
     SERVICE,
     WHOLE_MEMORY,
     GpuShare,
@@ -25,9 +27,7 @@ from nvc.share.sources import DEFAULT
 from nvc.share.spec import (
     OFF,
     REQUIRE,
-    format_cap,
     format_gpu,
-    format_latency,
     format_memory,
     format_share,
     parse_gpu,
@@ -49,9 +49,9 @@ SENSIBLE_MEMORY = 600 << 20
 PASCAL = 6
 GUARDS = ("auto", REQUIRE, "off")
 MEMORY_ONLY = "memory-only"
+#: Of which shares the requests never exceed a GPU: of those beside a range, or of all (``nvc.share.admission``).
+ADMISSIONS = RANGES, REQUESTS = "ranges", "requests"
 UNKNOWN_DRIVERS = ("refuse", MEMORY_ONLY)
-#: Priorities, the tightest first.
-RANK = {"low": 0, "normal": 1, "high": 2, SERVICE: 3}
 
 
 class Policy(Record):
@@ -62,7 +62,7 @@ class Policy(Record):
     variables: whether a container's environment may ask. guard: one of GUARDS: whether containers with a share are put
     under the agent's guard when it runs, always (none starts without it), or never. allow_guard_off: whether a
     container's annotation nvc.guard=off keeps it out. unknown_driver: one of UNKNOWN_DRIVERS: what becomes of settings
-    that only a driver with tables in rm lets us hold (``nvc.share.abi``).
+    that only a driver with tables in rm lets us hold (``nvc.share.abi``). admission: one of ADMISSIONS.
     """
 
     default: GpuShare = GpuShare()
@@ -73,11 +73,12 @@ class Policy(Record):
     guard: str = "auto"
     allow_guard_off: bool = False
     unknown_driver: str = UNKNOWN_DRIVERS[0]
+    admission: str = RANGES
 
     @property
     def is_empty(self) -> bool:
         """Whether it changes nothing for a container that does not ask."""
-        return self.default == GpuShare() and self.maximum == GpuShare()
+        return self.default == GpuShare() and self.maximum == GpuShare() and self.admission != REQUESTS
 
 
 def decode(table: Mapping[str, Any], name: str) -> Policy:
@@ -95,11 +96,17 @@ def decode(table: Mapping[str, Any], name: str) -> Policy:
         elif key in _WORDS and value not in _WORDS[key]:
             raise InputError(f"{label} is none of {', '.join(_WORDS[key])}")
         values[key.replace("-", "_")] = value
-    return Policy(**values)
+    policy = Policy(**values)
+    if policy.allow_off and policy.admission == REQUESTS:
+        raise InputError(
+            f'{name}: {SECTION}.allow-off cannot be true with admission = "{REQUESTS}"',
+            hint="a container without a share may take what others were promised",
+        )
+    return policy
 
 
 _RULES = ("default", "maximum")
-_WORDS = {"guard": GUARDS, "unknown-driver": UNKNOWN_DRIVERS}
+_WORDS = {"guard": GUARDS, "unknown-driver": UNKNOWN_DRIVERS, "admission": ADMISSIONS}
 
 
 def _rule(text: str, label: str) -> GpuShare:
@@ -144,7 +151,7 @@ def decide(policy: Policy, gpus: Sequence[Gpu], requested: RequestedShare | None
     per_gpu = _by_gpu(requested, whole, warnings) if requested is not None else [GpuShare()] * len(whole)
     source = requested.source if requested is not None else DEFAULT
     resolved = tuple(_resolve(policy, gpu, said, source, warnings) for gpu, said in zip(whole, per_gpu, strict=True))
-    if not asked and all(_is_whole(gpu) for gpu in resolved):
+    if not asked and policy.admission != REQUESTS and all(_is_whole(gpu) for gpu in resolved):
         return Resolved()
     group, requires_guard = (requested.share.group, requested.share.requires_guard) if requested else ("", False)
     return Resolved(resolved, source, tuple(dict.fromkeys(warnings)), text(resolved), group, requires_guard)
@@ -185,8 +192,9 @@ def origins(
 
 
 def _values(share: GpuShare, gpu: Gpu) -> dict[str, object]:
-    """The settings that it says, comparable, None for the others. mem: bytes; 0: all of the GPU's."""
-    memory = _bytes(share, gpu.memory, f"GPU {gpu.index}")
+    """The settings that it says, comparable, None for the others. mem: (bytes, 0: all of the GPU's; request)."""
+    name = f"GPU {gpu.index}"
+    memory = most_of(share, gpu.memory, name), request_of(share, gpu.memory, name)
     return {
         "mem": memory if share.memory or share.memory_part else None,
         "cap": share.cap or None,
@@ -208,8 +216,9 @@ def text(gpus: Sequence[ResolvedGpu]) -> str:
 def as_gpu_share(gpu: ResolvedGpu) -> GpuShare:
     """What was granted of a GPU, as a share spec can say it."""
     return GpuShare(
-        memory=gpu.memory,
+        memory=gpu.most or gpu.memory,
         memory_part=0 if gpu.memory else WHOLE_MEMORY,
+        request=gpu.request,
         cap=gpu.cap,
         weight=gpu.weight,
         priority=gpu.priority if gpu.priority != "normal" else "",
@@ -229,11 +238,14 @@ def change(policy: Policy, gpu: Gpu | None, now: ResolvedGpu, wanted: GpuShare, 
     warnings: list[str] = []
     if not force:
         rules = Policy(maximum=policy.maximum)
-        _check_maximum(rules, total, now.uuid, wanted, "share", warnings)
-    memory = _bytes(wanted, total, now.uuid) if wanted.memory or wanted.memory_part else now.memory
+        maximum.check(rules, total, now.uuid, wanted, "share", warnings)
     priority = wanted.priority or now.priority
-    after = now.replace(
-        memory=memory,
+    after = now
+    if wanted.memory or wanted.memory_part:
+        most = most_of(wanted, total, now.uuid)
+        request, most = request_within(wanted, GpuShare(), most, total, now.uuid, "share")
+        after = _with_memory(now, request, most, now.uuid, "share")
+    after = after.replace(
         cap=wanted.cap or now.cap,
         weight=wanted.weight or now.weight,
         priority=priority,
@@ -243,8 +255,20 @@ def change(policy: Policy, gpu: Gpu | None, now: ResolvedGpu, wanted: GpuShare, 
     return after
 
 
+def _with_memory(now: ResolvedGpu, request: int, most: int, name: str, source: str) -> ResolvedGpu:
+    """``now`` with this range (request 0: none) in bytes. Raises InputError."""
+    if request and now.oversubscribe:
+        raise InputError(
+            f"{source}: a range of memory and oversubscribe=on exclude each other on {name}",
+            hint="managed memory is not refused to a running program: say mem=10Gi",
+        )
+    # What is in force stays so where it can: the agent lowers others' limits before it raises one.
+    memory = min(max(now.memory, request), most) if request else most
+    return now.replace(memory=memory, request=request, most=most if request else 0)
+
+
 def _said(policy: Policy) -> str:
-    return format_gpu(policy.default) or f"the maximum, {format_gpu(policy.maximum)}"
+    return format_gpu(policy.default) or f"the maximum, {format_gpu(policy.maximum) or 'the whole GPU'}"
 
 
 def _by_gpu(requested: RequestedShare, gpus: Sequence[Gpu], warnings: list[str]) -> list[GpuShare]:
@@ -279,11 +303,11 @@ def _find(selector: str, gpus: Sequence[Gpu]) -> int | None:
 
 
 def _resolve(policy: Policy, gpu: Gpu, said: GpuShare, source: str, warnings: list[str]) -> ResolvedGpu:
-    _check_maximum(policy, gpu.memory, f"GPU {gpu.index}", said, source, warnings)
+    maximum.check(policy, gpu.memory, f"GPU {gpu.index}", said, source, warnings)
     said = services.granted(policy, said, source, warnings)
     wanted = filled(said, policy.default)
-    maximum = policy.maximum
-    memory = _bytes(wanted, gpu.memory, f"GPU {gpu.index}")
+    rule = policy.maximum
+    memory = most_of(wanted, gpu.memory, f"GPU {gpu.index}")
     if said.memory and gpu.memory and said.memory > gpu.memory and not wanted.oversubscribe:
         if not policy.clamp:
             raise InputError(
@@ -294,21 +318,25 @@ def _resolve(policy: Policy, gpu: Gpu, said: GpuShare, source: str, warnings: li
             f"{source}: mem={format_memory(said.memory)} is more than GPU {gpu.index} has; it gets the whole"
         )
         memory = 0
-    most = _bytes(maximum, gpu.memory, f"GPU {gpu.index}")
-    memory = min(memory or most, most or memory)
+    most = most_of(rule, gpu.memory, f"GPU {gpu.index}")
+    most = min(memory or most, most or memory)
+    oversubscribe = bool(wanted.oversubscribe) and rule.oversubscribe is not False
+    request, most = request_within(wanted, rule, most, gpu.memory, f"GPU {gpu.index}", source)
+    share = ResolvedGpu(gpu.uuid, gpu.minor, oversubscribe=oversubscribe)
+    share = _with_memory(share, request, most, f"GPU {gpu.index}", source)
+    memory = share.memory
     if 0 < memory < SENSIBLE_MEMORY:
         warnings.append(
             f"mem={format_memory(memory)} of GPU {gpu.index} is below {SENSIBLE_MEMORY >> 20}Mi: "
             "a CUDA context alone takes about as much"
         )
-    cap = min(wanted.cap or CAP_WHOLE, maximum.cap or CAP_WHOLE)
+    cap = min(wanted.cap or CAP_WHOLE, rule.cap or CAP_WHOLE)
     weight = wanted.weight
-    if maximum.weight and (weight or DEFAULT_WEIGHT) > maximum.weight:
-        weight = maximum.weight
+    if rule.weight and (weight or DEFAULT_WEIGHT) > rule.weight:
+        weight = rule.weight
     priority = wanted.priority or "normal"
-    if maximum.priority and RANK[priority] > RANK[maximum.priority]:
-        priority = maximum.priority
-    oversubscribe = bool(wanted.oversubscribe) and maximum.oversubscribe is not False
+    if rule.priority and RANK[priority] > RANK[rule.priority]:
+        priority = rule.priority
     if oversubscribe and 0 < _architecture(gpu) < PASCAL:
         raise InputError(
             f"{source}: oversubscribe=on has no effect on GPU {gpu.index}, whose compute capability is {gpu.arch}",
@@ -318,7 +346,7 @@ def _resolve(policy: Policy, gpu: Gpu, said: GpuShare, source: str, warnings: li
     latency = services.latency(
         priority, wanted.latency, services.least(policy, source), source, said=0 if is_cut else said.latency
     )
-    resolved = ResolvedGpu(gpu.uuid, gpu.minor, memory, cap, weight, priority, oversubscribe, latency)
+    resolved = share.replace(cap=cap, weight=weight, priority=priority, latency=latency)
     services.check(resolved, f"GPU {gpu.index}", source)
     return resolved
 
@@ -327,51 +355,6 @@ def _architecture(gpu: Gpu) -> int:
     """The major number of its compute capability; 0: not known."""
     major = gpu.arch.partition(".")[0]
     return int(major) if major.isdecimal() else 0
-
-
-def _bytes(share: GpuShare, total: int, gpu: str) -> int:
-    """The memory of a share in bytes; 0 for no limit. Raises InputError for a part of an unknown size."""
-    if share.memory:
-        return share.memory
-    if share.memory_part in (0, WHOLE_MEMORY):
-        return 0
-    if not total:
-        raise InputError(
-            f"share: the memory of {gpu} is not known, so {format_gpu(GpuShare(memory_part=share.memory_part))} "
-            "cannot be counted",
-            hint="say the memory in bytes: mem=10Gi",
-        )
-    # Whole MiB are enough: the driver gives pages of 2 MiB.
-    return max(total * share.memory_part // WHOLE_MEMORY >> 20, 1) << 20
-
-
-def _check_maximum(policy: Policy, total: int, gpu: str, said: GpuShare, source: str, warnings: list[str]) -> None:
-    """Whether what was said is within the maximum. Raises InputError, or appends a warning where it is cut."""
-    maximum = policy.maximum
-    too_much = []
-    if said.memory or said.memory_part:
-        most = _bytes(maximum, total, gpu)
-        wanted = _bytes(said, total, gpu)
-        if most and (not wanted or wanted > most):
-            setting = format_gpu(GpuShare(said.memory, said.memory_part))
-            too_much.append((setting, f"mem={format_memory(most)} of {gpu}"))
-    if maximum.cap and said.cap > maximum.cap:
-        too_much.append((f"cap={format_cap(said.cap)}", f"cap={format_cap(maximum.cap)}"))
-    if maximum.weight and said.weight > maximum.weight:
-        too_much.append((f"weight={said.weight}", f"weight={maximum.weight}"))
-    if maximum.priority and said.priority and RANK[said.priority] > RANK[maximum.priority]:
-        too_much.append((f"priority={said.priority}", f"priority={maximum.priority}"))
-    least = services.least(policy, source)
-    if 0 < said.latency < least:
-        too_much.append((f"latency={format_latency(said.latency)}", f"latency={format_latency(least)}"))
-    if maximum.oversubscribe is False and said.oversubscribe:
-        too_much.append(("oversubscribe=on", "oversubscribe=off"))
-    for setting, limit in too_much:
-        if not policy.clamp:
-            raise InputError(
-                f"{source}: {setting} is more than this node gives", hint=f"at most {limit} ([share] maximum)"
-            )
-        warnings.append(f"{source}: {setting} is more than this node gives; it is cut to {limit}")
 
 
 def _is_whole(gpu: ResolvedGpu) -> bool:

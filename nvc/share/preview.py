@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from nvc.base.errors import InputError
-from nvc.share import abi
+from nvc.share import abi, memory
 from nvc.share.limits import MAX_GPUS
 from nvc.share.model import CAP_WHOLE, GpuShare, Resolved, ResolvedGpu
-from nvc.share.policy import MEMORY_ONLY, decide, text
+from nvc.share.policy import MEMORY_ONLY, as_gpu_share, decide, text
 from nvc.share.sources import DEFAULT, requested
 from nvc.share.spec import format_gpu
 
@@ -68,13 +68,15 @@ def _held(policy: Policy, resolved: Resolved, version: str, warn: Callable[[str]
     if abi.knows(version):
         return resolved
     limited = [limit for gpu in resolved.gpus for limit in _timed(gpu)]
-    lost = ", ".join(dict.fromkeys((*limited, *([f"group={resolved.group}"] if resolved.group else []))))
+    guarded = [f"group={resolved.group}"] if resolved.group else []
+    guarded += [f"mem={memory.text(as_gpu_share(gpu))}" for gpu in resolved.gpus if gpu.request]
+    lost = ", ".join(dict.fromkeys((*limited, *guarded)))
     unknown = f"driver {version} is not known ({abi.FIRST} to {abi.BEYOND - 1} are)"
-    if lost and (resolved.group or policy.unknown_driver != MEMORY_ONLY):
+    if lost and (guarded or policy.unknown_driver != MEMORY_ONLY):
         raise InputError(
             f"{resolved.source}: {lost} cannot be held: {unknown}",
-            hint=f'ask for mem alone, or set unknown-driver = "{MEMORY_ONLY}" in [share] of config.toml, which leaves '
-            "cap, weight and priority out",
+            hint=f'ask for mem=10Gi alone, or set unknown-driver = "{MEMORY_ONLY}" in [share] of config.toml, which '
+            "leaves cap, weight and priority out",
         )
     warn(f"{unknown}: memory is held where programs call CUDA{f', and {lost} has no effect' if lost else ''}")
     gpus = tuple(gpu.replace(cap=CAP_WHOLE, weight=0, priority="normal", latency=0) for gpu in resolved.gpus)

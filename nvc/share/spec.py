@@ -2,18 +2,18 @@
 
     spec      = "off" | part *( ";" part )
     part      = [ selector ":" ] setting *( "," setting )     the selector stands before the part's first setting
-    setting   = "mem=" ( quantity | percentage ) | "weight=" 1..1000 | "cap=" percentage
+    setting   = "mem=" amount [ ".." amount ] | "weight=" 1..1000 | "cap=" percentage
               | "priority=" ( "normal" | "low" | "high" | "service" ) | "latency=" NUMBER ( "us" | "ms" )
               | "oversubscribe=" ( "on" | "off" ) | "group=" NAME
               | "guard=require"
+    amount    = quantity | percentage                         two of them: what is guaranteed, and the most
     selector  = INDEX | "#" POSITION | "GPU-" UUID | "MIG-" UUID | PCI bus id
 
 INDEX counts the GPUs of the host as nvidia-smi on the host does; #POSITION counts those that the container sees.
 NAME joins containers to one tenant, and guard=require keeps the container from starting without the guard, whatever
 part they stand in; ``nvc.share.sources`` says which sources may use them.
-Quantities are Kubernetes': bytes, or with Ki Mi Gi Ti (1024) or k K M G T (1000), and 1Mi or more: mem=10 has lost
-its unit. Whole texts come from tenants: every number has a length limit before int() sees it, and every mistake is an
-InputError that names its setting.
+Whole texts come from tenants: every number has a length limit before int() sees it, and every mistake is an InputError
+that names its setting. Amounts of memory are read in ``nvc.share.memory``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ from __future__ import annotations
 from nvc.base.errors import InputError
 from nvc.base.nearest import did_you_mean
 from nvc.request.selection import normalize_bus_id
+from nvc.share import memory
+from nvc.share.memory import decimal, number
+from nvc.share.memory import format_memory as format_memory
+from nvc.share.memory import shown as shown
 from nvc.share.model import (
     CAP_WHOLE,
     DEFAULT_WEIGHT,
@@ -28,7 +32,6 @@ from nvc.share.model import (
     MOST_LATENCY_US,
     PRIORITIES,
     WEIGHT_LIMIT,
-    WHOLE_MEMORY,
     GpuShare,
     Share,
 )
@@ -42,10 +45,6 @@ if TYPE_CHECKING:
 TEXT_LIMIT = 8192
 #: SHARE_MAX_GPUS of native/shim/share.h.
 GPU_LIMIT = 32
-#: No GPU has a pebibyte; larger numbers are mistakes.
-MEMORY_LIMIT = 1 << 50
-#: Nothing computes in less; a smaller number has lost its unit.
-MEMORY_LEAST = 1 << 20
 OFF = "off"
 #: Of guard, as of the node's rule (``nvc.share.policy.GUARDS``).
 REQUIRE = "require"
@@ -56,23 +55,9 @@ JOINT = "+"
 
 _DIGITS = frozenset("0123456789")
 _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
-_UNITS = (
-    ("Ki", 1 << 10),
-    ("Mi", 1 << 20),
-    ("Gi", 1 << 30),
-    ("Ti", 1 << 40),
-    ("k", 10**3),
-    ("K", 10**3),
-    ("M", 10**6),
-    ("G", 10**9),
-    ("T", 10**12),
-)
 _GROUP = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
-_WHOLE_DIGITS, _FRACTION_DIGITS = 20, 9
 _UUID_LENGTH = 36
 
-_MEMORY_ALLOWED = "mem takes bytes, a number with Ki, Mi, Gi, Ti (1024) or K, M, G, T (1000), or a percentage: mem=10Gi"
-_UNIT_WANTED = "mem is 1Mi or more, and a number without a unit is bytes; write mem=10Gi"
 _CAP_ALLOWED = "cap takes 1% to 100% of the GPU's time, with at most one decimal: cap=50%"
 _WEIGHT_ALLOWED = f"weight takes a whole number from 1 to {WEIGHT_LIMIT}; 10 is what a container has that does not say"
 _LATENCY_ALLOWED = f"latency takes {LEAST_LATENCY_US}us to {MOST_LATENCY_US // 1000}ms, to the microsecond: latency=1ms"
@@ -164,13 +149,16 @@ def _sum(selector: str, amounts: tuple[GpuShare, ...]) -> GpuShare:
     first, *others = amounts
     for more in others:
         same = (first.priority, first.latency) == (more.priority, more.latency)
-        if not first.memory or not more.memory or not same:
+        relative = first.request_part or more.request_part
+        if not first.memory or not more.memory or relative or not same:
             raise InputError(
                 f"share: GPU {selector} has {format_gpu(first)} and {format_gpu(more)}, which do not add up",
                 hint="name memory in bytes and the same priority for all groups of a container",
             )
+        request = (first.request or first.memory) + (more.request or more.memory)
         first = GpuShare(
             memory=first.memory + more.memory,
+            request=request if first.request or more.request else 0,
             cap=min(first.cap + more.cap, CAP_WHOLE) if first.cap and more.cap else 0,
             weight=min((first.weight or DEFAULT_WEIGHT) + (more.weight or DEFAULT_WEIGHT), WEIGHT_LIMIT),
             priority=first.priority,
@@ -211,10 +199,8 @@ def parse_gpu(text: str) -> GpuShare:
 def format_gpu(gpu: GpuShare) -> str:
     """The settings for one GPU; "" for a share that sets nothing."""
     settings = []
-    if gpu.memory:
-        settings.append(f"mem={format_memory(gpu.memory)}")
-    if gpu.memory_part:
-        settings.append(f"mem={_decimal(gpu.memory_part, 4)}%")
+    if gpu.memory or gpu.memory_part:
+        settings.append(f"mem={memory.text(gpu)}")
     if gpu.weight:
         settings.append(f"weight={gpu.weight}")
     if gpu.cap:
@@ -228,32 +214,14 @@ def format_gpu(gpu: GpuShare) -> str:
     return ",".join(settings)
 
 
-def format_memory(size: int) -> str:
-    """Bytes in the largest unit of 1024 that leaves a whole number."""
-    for suffix, unit in reversed(_UNITS[:4]):
-        if size and size % unit == 0:
-            return f"{size // unit}{suffix}"
-    return str(size)
-
-
 def format_cap(cap: int) -> str:
     """1/1000 as a percentage."""
-    return f"{_decimal(cap, 1)}%"
+    return f"{decimal(cap, 1)}%"
 
 
 def format_latency(microseconds: int) -> str:
     """Milliseconds with up to three decimals."""
-    return f"{_decimal(microseconds, 3)}ms"
-
-
-def shown(text: str) -> str:
-    """A tenant's text for a message: quoted, control characters escaped, not too long."""
-    return repr(text if len(text) <= 48 else f"{text[:45]}...")
-
-
-def _decimal(value: int, places: int) -> str:
-    whole, rest = divmod(value, 10**places)
-    return f"{whole}.{rest:0{places}d}".rstrip("0") if rest else str(whole)
+    return f"{decimal(microseconds, 3)}ms"
 
 
 def _part(text: str) -> tuple[str, GpuShare, str, bool]:
@@ -277,9 +245,7 @@ def _part(text: str) -> tuple[str, GpuShare, str, bool]:
         if key in found:
             raise InputError(f"share: {key} is said twice", hint="say it once")
         found[key] = reader(value)
-    if "mem" in found:
-        amount, relative = found.pop("mem")
-        found["memory_part" if relative else "memory"] = amount
+    found.update(found.pop("mem", {}))
     group, guard = found.pop("group", ""), found.pop("guard", False)
     return _selector(selector) if colon else "", GpuShare(**found), group, guard
 
@@ -299,32 +265,8 @@ def _selector(text: str) -> str:
     return bus_id
 
 
-def _memory(value: str) -> tuple[int, bool]:
-    """(amount, whether it is a part of the GPU's)."""
-    if value.endswith("%"):
-        part = _number(value[:-1], WHOLE_MEMORY // 100)
-        if part is None or not 0 < part <= WHOLE_MEMORY or len(value.partition(".")[2]) > 5:
-            raise InputError(f"share: mem={shown(value)} is not above 0% and up to 100%", hint=_MEMORY_ALLOWED)
-        return part, True
-    unit = 1
-    number = value
-    for suffix, size in _UNITS:
-        if value.endswith(suffix):
-            number, unit = value[: -len(suffix)], size
-            break
-    amount = _number(number, unit)
-    if amount is None or (unit == 1 and "." in value):
-        raise InputError(f"share: mem={shown(value)} is not an amount of memory", hint=_MEMORY_ALLOWED)
-    if not 0 < amount <= MEMORY_LIMIT:
-        raise InputError(f"share: mem={shown(value)} is {'too much' if amount else 'nothing'}", hint=_MEMORY_ALLOWED)
-    if amount < MEMORY_LEAST:
-        what = f"{amount} bytes" if unit == 1 else "less than 1Mi"
-        raise InputError(f"share: mem={shown(value)} is {what}, with which nothing computes", hint=_UNIT_WANTED)
-    return amount, False
-
-
 def _cap(value: str) -> int:
-    cap = _number(value[:-1], CAP_WHOLE // 100) if value.endswith("%") else None
+    cap = number(value[:-1], CAP_WHOLE // 100) if value.endswith("%") else None
     if cap is None or not 10 <= cap <= CAP_WHOLE or len(value.partition(".")[2]) > 2:
         raise InputError(f"share: cap={shown(value)} is not a percentage from 1% to 100%", hint=_CAP_ALLOWED)
     return cap
@@ -346,7 +288,7 @@ def _priority(value: str) -> str:
 
 def _latency(value: str) -> int:
     unit = {"us": 1, "ms": 1000}.get(value[-2:])
-    latency = _number(value[:-2], unit) if unit is not None else None
+    latency = number(value[:-2], unit) if unit is not None else None
     if latency is None or len(value.partition(".")[2]) > (5 if unit == 1000 else 0):
         raise InputError(f"share: latency={shown(value)} is not a time", hint=_LATENCY_ALLOWED)
     if not LEAST_LATENCY_US <= latency <= MOST_LATENCY_US:
@@ -375,19 +317,8 @@ def _guard(value: str) -> bool:
     return True
 
 
-def _number(text: str, unit: int) -> int | None:
-    """``text`` (digits, perhaps a point and digits) times ``unit``, rounded down; None if it is something else."""
-    whole, point, fraction = text.partition(".")
-    if not _DIGITS.issuperset(whole + fraction) or not whole or (point and not fraction):
-        return None
-    if len(whole) > _WHOLE_DIGITS or len(fraction) > _FRACTION_DIGITS:
-        return None
-    scale: int = 10 ** len(fraction)
-    return int(whole + fraction) * unit // scale
-
-
 _SETTINGS: dict[str, Callable[[str], Any]] = {
-    "mem": _memory,
+    "mem": memory.parse,
     "weight": _weight,
     "cap": _cap,
     "priority": _priority,

@@ -43,6 +43,8 @@ from rpc.codec import dumps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nvc.share.limits import Limits
 
 DIRECTORY = "/run/nvc/share"
@@ -55,9 +57,17 @@ class AmbiguousContainer(InputError):
 _MODES = {LIMITS: 0o600, LIMITS_COPY: 0o644, REGION: 0o666, PRELOAD: 0o644, RECORD: 0o600}
 
 
-def create(record: StoredShare, content: Limits, preload: bytes, *, directory: str = DIRECTORY) -> str:
+def create(
+    record: StoredShare,
+    content: Limits,
+    preload: bytes,
+    *,
+    directory: str = DIRECTORY,
+    admit: Callable[[], None] = lambda: None,
+) -> str:
     """Make an entry, complete before it has its name; its path. The entry of a container that ended gives way.
 
+    admit: called while no other entry can come; what it raises is raised.
     Raises ContainerError when a living container has the key, PrivilegeError, OSError, ValueError.
     """
     check_key(record.key)
@@ -67,6 +77,7 @@ def create(record: StoredShare, content: Limits, preload: bytes, *, directory: s
         wait(store, directory)
         _clean_leftovers(store)
         _give_way(store, directory, record.key)
+        admit()
         fresh = f".new-{os.urandom(6).hex()}"
         os.mkdir(fresh, 0o700, dir_fd=store)
         try:
@@ -78,6 +89,25 @@ def create(record: StoredShare, content: Limits, preload: bytes, *, directory: s
     finally:
         os.close(store)
     return f"{directory}/{record.key}"
+
+
+class Locked:
+    """A context in which no entry comes or goes. Entering raises ContainerError, PrivilegeError, OSError."""
+
+    def __init__(self, directory: str = DIRECTORY) -> None:
+        self._directory = directory
+        self._store = -1
+
+    def __enter__(self) -> None:
+        self._store = _open_directory(self._directory)
+        try:
+            wait(self._store, self._directory)
+        except BaseException:
+            os.close(self._store)
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._store)
 
 
 def entries(directory: str = DIRECTORY) -> tuple[list[Entry], list[str]]:

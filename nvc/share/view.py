@@ -33,7 +33,8 @@ class ShareRow(Record):
     is of the driver's samples, otherwise an estimate. notes: what deserves attention. groups: compute groups. managed:
     bytes of managed memory, of used. suspended: bytes that `share suspend` moved to the host. guard: the version of the
     supervisor that enforces it, "" where the agent does not say one. name: by the engine. latency, bound: of a service,
-    microseconds that it may wait, and that it does at most now; service: of ``nvc.guard.service.STATES``.
+    microseconds that it may wait, and that it does at most now; service: of ``nvc.guard.service.STATES``. request,
+    most: of a range of memory, in which limit is what is in force; 0: it has none.
     """
 
     container: str
@@ -61,6 +62,8 @@ class ShareRow(Record):
     latency: int = 0
     bound: int = 0
     service: str = ""
+    request: int = 0
+    most: int = 0
 
 
 def lowered(gpu: ResolvedGpu, header: RegionHeader, index: int) -> tuple[ResolvedGpu, tuple[str, ...]]:
@@ -109,6 +112,8 @@ def rows(
                 sum(slot.groups[index] for slot in on_it),
                 sum(slot.managed[index] for slot in on_it),
                 latency=gpu.latency,
+                request=gpu.request,
+                most=gpu.most,
             )
         )
     return tuple(found)

@@ -34,6 +34,7 @@ def test_a_variable_has_a_row(name: str) -> None:
         "guard",
         "allow-guard-off",
         "unknown-driver",
+        "admission",
     ],
 )
 def test_it_is_named(name: str) -> None:

@@ -25,6 +25,7 @@ from nvc.agent.metrics.samples import (
     latency_bounds,
     limits,
     named,
+    requests,
     unaccounted,
     xids,
 )
@@ -143,6 +144,14 @@ TENANT = (
         _GPU,
         "Memory that a tenant may have; without a limit, what the GPU has.",
         limits,
+    ),
+    Row(
+        "nvc_share_request_bytes",
+        "gauge",
+        "bytes",
+        _GPU,
+        "Memory that a tenant is guaranteed; of tenants with a range, whose limit moves above it.",
+        requests,
     ),
     Row(
         "nvc_share_managed_bytes",

@@ -92,6 +92,13 @@ def limits(status: AgentStatus) -> Iterator[Sample]:
                 yield (tenant.container, gpu.uuid), size
 
 
+def requests(status: AgentStatus) -> Iterator[Sample]:
+    for tenant in status.tenants:
+        for gpu in tenant.gpus:
+            if gpu.request:
+                yield (tenant.container, gpu.uuid), gpu.request
+
+
 def caps_in_force(status: AgentStatus) -> Iterator[Sample]:
     for tenant in status.tenants:
         for gpu in tenant.gpus:

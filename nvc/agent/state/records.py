@@ -49,15 +49,21 @@ class Member(Record):
         return (self.key, self.pid, self.start_time) == (other.key, other.pid, other.start_time)
 
 
+#: A suspension's cause.
+RECLAIMED = "reclaimed"
+
+
 class Suspension(Record):
     """GPU memory of a tenant that is on the host. memory: bytes for each of its GPUs. since: seconds since 1970.
 
-    is_changing: a suspend or a resume has begun and has not ended: its processes may be in any state.
+    is_changing: a suspend or a resume has begun and has not ended: its processes may be in any state. cause: RECLAIMED:
+    the agent suspended it for another's request, and resumes it when there is room; "": a person did.
     """
 
     memory: tuple[int, ...]
     since: float
     is_changing: bool = False
+    cause: str = ""
 
 
 class TenantRecord(Record):

@@ -13,7 +13,7 @@ from nvc.cli.settings import Settings
 from nvc.guard.protocol import Client, NoAgent
 from nvc.guard.registered import control
 from nvc.request.injection import ShareRequest
-from nvc.share import abi, policyfile
+from nvc.share import abi, memory, policyfile
 from nvc.share.policy import as_gpu_share, guarded, origins
 from nvc.share.preview import preview
 from nvc.share.sources import leaves_guard, requested
@@ -110,7 +110,7 @@ def answer(settings: Settings | None, request: ShareRequest, devices: Sequence[s
     if resolved is None:
         return {"outcome": "none", "source": "", "warnings": warnings, "gpus": []}
     behind, alone = _enforcers(guarded(policy, resolved), request, driver.nvrm_version)
-    if resolved.group or resolved.has_service:
+    if resolved.needs_guard:
         behind, alone = (HELD if held == HELD else REFUSED for held in (behind, alone))
     agent = _agent(directory) if behind == HELD else ""
     return {
@@ -145,7 +145,7 @@ def _gpus(policy: Policy, request: ShareRequest, selection: Selection, resolved:
 def _shown(gpu: ResolvedGpu, whole: Gpu) -> list[tuple[str, str]]:
     share = as_gpu_share(gpu)
     return [
-        ("mem", format_memory(gpu.memory or whole.memory)),
+        ("mem", memory.text(share) if gpu.request else format_memory(gpu.memory or whole.memory)),
         ("cap", format_cap(share.cap)),
         ("weight", str(gpu.weight or "10")),
         ("priority", gpu.priority),

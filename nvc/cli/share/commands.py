@@ -37,6 +37,7 @@ def share(context: click.Context, directory: str | None) -> None:
 
     \b
         mem=10Gi            memory: Ki Mi Gi Ti, K M G T, or a percentage of the GPU's
+        mem=8Gi..40Gi       the first is guaranteed, the second the most
         cap=50%             never more than this much of the GPU's time
         weight=30           its part when others want the GPU too; 10 is usual
         priority=high       before others: low, normal, high; service (of an administrator's settings)

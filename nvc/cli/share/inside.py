@@ -27,13 +27,14 @@ HERE = "this container"
 def words(row: ShareRow) -> GpuShare:
     """What `share set` takes to say the same."""
     return GpuShare(
-        row.limit,
+        row.most or row.limit,
         0,
         row.cap if row.cap < CAP_WHOLE else 0,
         row.weight or DEFAULT_WEIGHT,
         row.priority,
         True if row.oversubscribe else None,
         row.latency,
+        row.request,
     )
 
 
@@ -72,7 +73,7 @@ def lower(wanted: GpuShare, selector: str, *, as_json: bool = False) -> None:
     """Put lower limits into the region: from inside nothing can be raised above what the host gives."""
     if wanted.priority or wanted.latency or wanted.oversubscribe is not None:
         raise InputError("in a container only mem, cap and weight can be lowered")
-    if wanted.memory_part:
+    if wanted.memory_part or wanted.request or wanted.request_part:
         raise InputError("in a container mem takes bytes", hint="mem=10Gi; share get says what it has")
     now, _ = _own()
     places = change.places(now.gpus, selector, None)

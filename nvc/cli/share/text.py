@@ -76,8 +76,14 @@ def _cells(row: ShareRow, *, verbose: bool) -> tuple[str, ...]:
         if row.paused
         else (f"{row.frozen_ns / _SECOND:.1f}s" if row.frozen_ns else "-"),
         row.guard or "-",
-        "; ".join((*row.notes, "oversubscribe") if row.oversubscribe else row.notes),
+        "; ".join((*row.notes, *_settings(row))),
     )
+
+
+def _settings(row: ShareRow) -> list[str]:
+    """Those without a column."""
+    found = [f"mem={size(row.request)}..{size(row.most)}"] if row.request else []
+    return [*found, *(["oversubscribe"] if row.oversubscribe else [])]
 
 
 def _mark(word: str, row: ShareRow) -> str:

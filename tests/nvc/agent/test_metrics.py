@@ -44,7 +44,7 @@ def on_gpu(name: str, container: str, gpu: str = UUIDS[0]) -> tuple[str, Labels]
 
 
 def test_every_metric_says_what_it_is() -> None:
-    gpu = share(latency_us=1000, bound_us=900, service="served", xids={"31": 2}, energy=1.5)
+    gpu = share(latency_us=1000, bound_us=900, service="served", xids={"31": 2}, energy=1.5, request=GIB)
     whole = status(tenant(name="default/trainer-0/main", gpus=(gpu,)))
     page, _ = text(whole.replace(gpus=tuple(one.replace(xids={"79": 1}, energy=2.5) for one in whole.gpus)), hami=True)
     families = {family.name: family for family in plain(page.decode())}

@@ -16,7 +16,8 @@ from nvc.container.operations import BindMount, ShareFiles, decode, encode
 from nvc.inject import share_mounts
 from nvc.share import limits, preload, store
 from nvc.share.limits import Limits, LimitsNode
-from nvc.share.model import ResolvedGpu
+from nvc.share.model import ResolvedGpu, Room
+from nvc.share.store import StoredShare
 from rpc.codec import dumps, loads
 from tests.support.injection import container, inside, isolated, locate, make_rootfs, mountinfo, tree
 
@@ -285,3 +286,31 @@ def test_a_link_leads_to_a_file_of_the_container(place: Path, rootfs: Path, targ
 
     run()
     assert (place / "outside").read_text() == "/host/secret.so\n"
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("always", [False, True])
+@isolated
+def test_a_container_whose_request_does_not_fit_gets_nothing(place: Path, rootfs: Path, always: bool) -> None:
+    """Beside a range, or on a node that admits by requests; a container without a limit asks for the whole GPU."""
+    rooms = (Room(GPU.uuid, 10 << 30, always),)
+    there = LIMITS if always else LIMITS.replace(gpus=(GPU.replace(request=2 << 30, most=8 << 30),))
+    own = os.getpid()
+    record = StoredShare("first", "first", own, store.start_time(own))
+    store.create(record, there, b"", directory=str(place / "store"))
+    with container(rootfs) as pid:
+        mounts = mountinfo(pid)
+        for memory in (0, 9 << 30):
+            wanted = LIMITS.replace(gpus=(GPU.replace(memory=memory),))
+            with pytest.raises(ContainerError, match="does not fit"):
+                apply(locate(pid, rootfs), "/", operations(place, limits=wanted, rooms=rooms), LOG)
+        assert (mountinfo(pid), os.listdir(place / "store")) == (mounts, ["first"])
+        fits = LIMITS.replace(gpus=(GPU.replace(memory=8 << 30),))
+        apply(locate(pid, rootfs), "/", operations(place, limits=fits, rooms=rooms), LOG)
+        assert sorted(os.listdir(place / "store")) == ["abc", "first"]
+        with pytest.raises(ContainerError, match="does not fit"):
+            other = ResolvedGpu("GPU-00000000-0000-4000-8000-000000000008", 1, 6 << 30)
+            second = StoredShare("second", "second", own, store.start_time(own))
+            store.create(second, LIMITS.replace(gpus=(other,)), b"", directory=str(place / "store"))
+            more = (*rooms, Room(other.uuid, 10 << 30, always=True))
+            apply(locate(pid, rootfs), "/", operations(place, limits=fits.replace(gpus=(other,)), rooms=more), LOG)

@@ -37,6 +37,7 @@ POLICIES = (
     Policy(maximum=HALF),
     Policy(maximum=parse_gpu("mem=100%")),
     Policy(variables=False),
+    Policy(admission="requests"),
 )
 REQUESTS = (
     ShareRequest(),
@@ -129,3 +130,9 @@ def test_warnings_reach_the_caller_also_without_a_share() -> None:
 def test_a_malformed_request_is_refused_without_devices() -> None:
     with pytest.raises(InputError, match=r"nvc\.share: share: 'mem' is not a setting"):
         preview(Policy(), ShareRequest("mem"))
+
+
+def test_a_range_is_not_given_with_a_driver_that_is_not_known() -> None:
+    for policy in (Policy(), Policy(unknown_driver=MEMORY_ONLY)):
+        with pytest.raises(InputError, match=r"mem=1Gi\.\.2Gi cannot be held"):
+            preview(policy, ShareRequest("mem=1Gi..2Gi"), WHOLE, driver("700.10"))

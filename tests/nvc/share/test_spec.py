@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nvc.base.errors import InputError
+from nvc.share.memory import MEMORY_LEAST, MEMORY_LIMIT
 from nvc.share.model import LEAST_LATENCY_US, MOST_LATENCY_US, PRIORITIES, WHOLE_MEMORY, GpuShare, Share
-from nvc.share.spec import GPU_LIMIT, MEMORY_LEAST, MEMORY_LIMIT, TEXT_LIMIT, format_share, parse, parse_gpu
+from nvc.share.spec import GPU_LIMIT, TEXT_LIMIT, format_share, parse, parse_gpu
 
 UUID = "GPU-b8058b66-3950-5eb2-94c2-df90166ee487"
 
@@ -22,6 +23,7 @@ def gpu_shares(draw: st.DrawFn) -> GpuShare:
             st.tuples(st.just(0), st.integers(1, WHOLE_MEMORY)),
         )
     )
+    request = draw(st.integers(MEMORY_LEAST, max(MEMORY_LEAST, memory - 1))) if memory > MEMORY_LEAST else 0
     share = GpuShare(
         memory,
         part,
@@ -30,6 +32,8 @@ def gpu_shares(draw: st.DrawFn) -> GpuShare:
         draw(st.sampled_from(("", *PRIORITIES))),
         draw(st.sampled_from((None, True, False))),
         draw(st.one_of(st.just(0), st.integers(LEAST_LATENCY_US, MOST_LATENCY_US))),
+        draw(st.sampled_from((0, request))),
+        draw(st.integers(0, part - 1)) if part else 0,
     )
     return share if share != GpuShare() else GpuShare(weight=1)
 
@@ -199,3 +203,36 @@ def test_words_for_one_gpu_name_none() -> None:
     for text in ("off", "0:mem=1Gi", "mem=1Gi;0:cap=5%"):
         with pytest.raises(InputError, match="is not for one GPU"):
             parse_gpu(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [
+        ("mem=8Gi..40Gi", GpuShare(40 << 30, request=8 << 30)),
+        ("mem=1.5Gi..2Gi", GpuShare(2 << 30, request=3 << 29)),
+        ("mem=10%..50%", GpuShare(memory_part=WHOLE_MEMORY // 2, request_part=WHOLE_MEMORY // 10)),
+        ("mem=8Gi..50%", GpuShare(memory_part=WHOLE_MEMORY // 2, request=8 << 30)),
+        ("mem=8Gi..8Gi", GpuShare(8 << 30)),
+        ("mem=50%..50%", GpuShare(memory_part=WHOLE_MEMORY // 2)),
+    ],
+)
+def test_a_range_has_a_request_and_a_most(text: str, share: GpuShare) -> None:
+    assert parse_gpu(text) == share
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mem=40Gi..8Gi", "guarantees more than it allows"),
+        ("mem=50%..40%", "guarantees more than it allows"),
+        ("mem=..40Gi", "is not an amount"),
+        ("mem=8Gi..", "is not an amount"),
+        ("mem=0..40Gi", "is nothing"),
+        ("mem=8..40", "is 8 bytes"),
+        ("mem=1Gi..2Gi..3Gi", "is not an amount"),
+        ("mem=1Gi...2Gi", "is not an amount"),
+    ],
+)
+def test_what_is_no_range_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_gpu(text)

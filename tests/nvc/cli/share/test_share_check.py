@@ -113,3 +113,13 @@ def test_wrong_words_get_a_message(check: Check, words: list[str]) -> None:
     code, out, err = check(*words)
     assert (code, out) == (1, "")
     assert err.startswith("nvc-py: ")
+
+
+def test_a_range_is_shown_and_needs_the_guard(check: Check) -> None:
+    """Without the guard no limit moves, and what is guaranteed would be taken by others."""
+    words = "--annotation=nvc.share=mem=2Gi..10%"
+    assert rules(check, words)["mem"] == "2Gi..8155Mi nvc.share"
+    enforcer = json.loads(check("--json", words)[1])["enforcer"]
+    assert (enforcer["nvc-runtime"], enforcer["other runtimes"]) == ("guard", "refused")
+    code, _, err = check("--annotation=nvc.share=mem=2Gi..50Gi")
+    assert (code, "mem=2Gi..50Gi is more than this node gives" in err) == (1, True)
