@@ -84,6 +84,41 @@ typedef struct NV_PACKED {
 } NV_CHANNEL_ALLOC_PARAMS;
 NV_AT (NV_CHANNEL_ALLOC_PARAMS, engineType, 128);
 
+/* class/cl90cd.h: NV_EVENT_BUFFER. The driver writes records into one memory and where the next one goes into another. */
+typedef struct NV_PACKED {
+    NvP64 bufferHeader, recordBuffer;
+    uint32_t recordSize, recordCount;
+    NvP64 vardataBuffer;
+    uint32_t vardataBufferSize, recordsFreeThreshold;
+    uint64_t notificationHandle;
+    uint32_t vardataFreeThreshold;
+    NvHandle hSubDevice;
+    uint32_t flags;
+    NvHandle hBufferHeader, hRecordBuffer, hVardataBuffer;
+} NV_EVENT_BUFFER_ALLOC_PARAMETERS;
+NV_SIZE (NV_EVENT_BUFFER_ALLOC_PARAMETERS, 72);
+NV_AT (NV_EVENT_BUFFER_ALLOC_PARAMETERS, recordCount, 20);
+NV_AT (NV_EVENT_BUFFER_ALLOC_PARAMETERS, hSubDevice, 52);
+NV_AT (NV_EVENT_BUFFER_ALLOC_PARAMETERS, hRecordBuffer, 64);
+
+/* class/cl90cd.h, class/cl90cdfecs.h: a record of a context switch, NV_EVENT_BUFFER_RECORD_HEADER and NV_EVENT_BUFFER_FECS_RECORD_V2. On x86
+ * the time stamp is written last. */
+typedef struct NV_PACKED {
+    uint16_t type, subtype;
+    uint32_t varData;
+    uint8_t tag, vmid;
+    uint16_t seqno;
+    uint32_t context_id, pid;
+    uint16_t context_type;
+    uint8_t migGpuInstanceId, migComputeInstanceId;
+    uint64_t timestamp;
+} NV_EVENT_BUFFER_FECS_RECORD;
+NV_SIZE (NV_EVENT_BUFFER_FECS_RECORD, 32);
+NV_AT (NV_EVENT_BUFFER_FECS_RECORD, tag, 8);
+NV_AT (NV_EVENT_BUFFER_FECS_RECORD, seqno, 10);
+NV_AT (NV_EVENT_BUFFER_FECS_RECORD, pid, 16);
+NV_AT (NV_EVENT_BUFFER_FECS_RECORD, timestamp, 24);
+
 /* --- controls ---------------------------------------------------------------------------------------------------- */
 
 /* ctrl/ctrl0000/ctrl0000client.h. hResult: the parent's handle, or the number of the class. */
@@ -181,6 +216,23 @@ typedef struct NV_PACKED {
 } NV0041_CTRL_GET_SURFACE_INFO_PARAMS;
 NV_SIZE (NV0041_CTRL_GET_SURFACE_INFO_PARAMS, 16);
 NV_AT (NV0041_CTRL_GET_SURFACE_INFO_PARAMS, surfaceInfoList, 8);
+
+/* ctrl/ctrl2080/ctrl2080gr.h. levelOfDetail 1: simple, the only one that processes get. */
+typedef struct NV_PACKED {
+    NvHandle hEventBuffer;
+    uint32_t recordSize, levelOfDetail, eventFilter;
+    uint8_t bAllUsers, pad17[3];
+    uint32_t reasonCode;
+} NV2080_CTRL_GR_FECS_BIND_EVTBUF_FOR_UID_V2_PARAMS;
+NV_SIZE (NV2080_CTRL_GR_FECS_BIND_EVTBUF_FOR_UID_V2_PARAMS, 24);
+NV_AT (NV2080_CTRL_GR_FECS_BIND_EVTBUF_FOR_UID_V2_PARAMS, bAllUsers, 16);
+
+/* ctrl/ctrl90cd.h */
+typedef struct NV_PACKED {
+    uint8_t enable, pad1[3];
+    uint32_t flags;
+} NV_EVENT_BUFFER_CTRL_CMD_ENABLE_EVENTS_PARAMS;
+NV_SIZE (NV_EVENT_BUFFER_CTRL_CMD_ENABLE_EVENTS_PARAMS, 8);
 
 /* ctrl/ctrl0080/ctrl0080fifo.h */
 typedef struct NV_PACKED {

@@ -158,6 +158,27 @@ NV_AT (NVOS32_PARAMETERS, data.AllocSizeRange.attr, 56);
 NV_AT (NVOS32_PARAMETERS, data.AllocSizeRange.size, 80);
 NV_AT (NVOS32_PARAMETERS, data.AllocSizeRange.address, 128);
 
+/* NV_ESC_RM_MAP_MEMORY, and nv-unix-nvos-params-wrappers.h: with the open file that is then mapped */
+typedef struct NV_PACKED {
+    NvHandle hClient, hDevice, hMemory;
+    uint32_t pad12;
+    uint64_t offset, length;
+    NvP64 pLinearAddress;
+    uint32_t status, flags;
+} NVOS33_PARAMETERS;
+NV_SIZE (NVOS33_PARAMETERS, 48);
+NV_AT (NVOS33_PARAMETERS, hMemory, 8);
+NV_AT (NVOS33_PARAMETERS, length, 24);
+NV_AT (NVOS33_PARAMETERS, status, 40);
+
+typedef struct NV_PACKED {
+    NVOS33_PARAMETERS params;
+    int32_t fd;
+    uint32_t pad52;
+} nv_ioctl_nvos33_parameters_with_fd;
+NV_SIZE (nv_ioctl_nvos33_parameters_with_fd, 56);
+NV_AT (nv_ioctl_nvos33_parameters_with_fd, fd, 48);
+
 /* NV_ESC_RM_CONTROL */
 typedef struct NV_PACKED {
     NvHandle hClient, hObject;

@@ -69,6 +69,8 @@ bool server_start (struct server *server);
 void server_reply (struct server *server, uint64_t unique, int error, const void *data, size_t size);
 /* fuse_files.c: all requests but ioctls. */
 void server_file_request (struct server *server, const struct fuse_in_header *header, const void *body);
+/* Pages of the control node that are mapped are read again. Not by the leading thread, which serves that. */
+void server_refresh (struct server *server);
 
 /* fuse_caller.c */
 struct caller {

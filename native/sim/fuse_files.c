@@ -66,11 +66,29 @@ static void open_node (struct server *server, const struct fuse_in_header *heade
         server_reply (server, header->unique, 0, &out, sizeof (out));
 }
 
+/* Of a mapped page, too. */
 static void read_node (struct server *server, const struct fuse_in_header *header, const struct fuse_read_in *in)
 {
-    static const char zeros[SERVER_BUFFER];
+    static uint8_t bytes[SERVER_BUFFER]; /* the leading thread's */
+    const struct node *node = node_of (server, header->nodeid);
+    size_t size = in->size < sizeof (bytes) ? in->size : sizeof (bytes);
 
-    server_reply (server, header->unique, 0, zeros, in->size < sizeof (zeros) ? in->size : sizeof (zeros));
+    if (node != NULL && node->kind == MANAGER_CONTROL)
+        manager_read (server->manager, in->offset, bytes, size);
+    else
+        memset (bytes, 0, size);
+    server_reply (server, header->unique, 0, bytes, size);
+}
+
+void server_refresh (struct server *server)
+{
+    struct fuse_notify_inval_inode_out pages = { .off = 0, .len = 0 };
+
+    for (uint32_t i = 0; i < server->node_count; i++) {
+        pages.ino = i + 2;
+        if (server->nodes[i].kind == MANAGER_CONTROL)
+            server_reply (server, 0, FUSE_NOTIFY_INVAL_INODE, &pages, sizeof (pages));
+    }
 }
 
 static void read_directory (struct server *server, const struct fuse_in_header *header, const struct fuse_read_in *in)

@@ -152,6 +152,8 @@ static void *serve (void *argument)
         ensure_follower (server);
         pthread_mutex_unlock (&server->leader);
         int result = manager_ioctl ((struct manager_file *) (uintptr_t) in.fh, &job.caller, in.cmd, in.arg);
+        if (manager_has_news (server->manager))
+            server_refresh (server);
         pthread_mutex_lock (&server->jobs_lock);
         struct job **place = &server->jobs;
         while (*place != &job)

@@ -56,6 +56,9 @@ void manager_release (struct manager_file *file);
  * resource manager's status is in the struct at `address`. May wait (SIM_PROGRESS, and in real mode for stopping and
  * resuming channels) without blocking other calls. */
 int manager_ioctl (struct manager_file *file, struct manager_caller *caller, uint32_t request, uint64_t address);
+/* What a mapping of the control node shows, and whether that is other than when this was asked last. */
+void manager_read (struct manager *manager, uint64_t offset, uint8_t *to, size_t size);
+bool manager_has_news (struct manager *manager);
 /* Ends the call of `caller` with EINTR if it waits. */
 void manager_interrupt (struct manager *manager, struct manager_caller *caller);
 

@@ -42,6 +42,8 @@ static const struct class_row rows[] = {
     { 0x2081, KIND_OTHER, KIND_SUBDEVICE, 0, 0, 0 },
     { 0x208F, KIND_OTHER, KIND_SUBDEVICE, 0, 0, 0 },
     { CLASS_THIRD_PARTY, KIND_OTHER, KIND_SUBDEVICE, 4, 0, 0 },     /* memory for other devices */
+    { CLASS_EVENT_BUFFER, KIND_OTHER, KIND_CLIENT, 72, 0, CLASS_NEEDS_PARAMS },
+    { CLASS_DEVICELESS, KIND_OTHER, KIND_CLIENT, 0, VERSION_MEMORY, CLASS_NEEDS_PARAMS },
     { 0x90E6, KIND_OTHER, KIND_SUBDEVICE, 0, 0, 0 },
     { 0x79, KIND_OTHER, KIND_ANY, 0, 0, 0 },                        /* event */
     { 0x83DE, KIND_OTHER, KIND_ANY, 0, 0, 0 },                      /* debugger */
@@ -116,7 +118,9 @@ static enum status set_up (struct request *request, struct object *object, uint8
         put32 (params, 296, object->client->process);
         return channel_allocate (request, object, get32 (params, 128));
     default:
-        return STATUS_OK;
+        return object->class_number == CLASS_EVENT_BUFFER || object->class_number == CLASS_DEVICELESS
+                   ? trace_allocate (object, params)
+                   : STATUS_OK;
     }
 }
 

@@ -33,6 +33,7 @@ static const struct control_row rows[] = {
     { 0x2080018d, KIND_SUBDEVICE, 3812, 0, control_pids },
     { 0x2080018e, KIND_SUBDEVICE, 14408, 0, control_pid_info },
     { 0x20800802, KIND_SUBDEVICE, 16, 0, NULL }, /* of the BIOS */
+    { 0x20801238, KIND_SUBDEVICE, 24, 0, control_bind_trace },
     { 0x20801301, KIND_SUBDEVICE, 16, 0, control_fb_info_list },
     { 0x20801303, KIND_SUBDEVICE, 0, VERSION_FB_INFO, control_fb_info },
     { 0x20801802, KIND_SUBDEVICE, 16, 0, NULL }, /* of the bus */
@@ -42,6 +43,7 @@ static const struct control_row rows[] = {
     { 0x503c0103, KIND_OTHER, 4, 0, control_unregister },
     { 0x503c0104, KIND_OTHER, 32, 0, control_register_memory },
     { 0x503c0105, KIND_OTHER, 4, 0, control_unregister },
+    { 0x90cd0101, KIND_OTHER, 8, 0, control_enable_trace },
     { 0xa06c0101, KIND_GROUP, 0, VERSION_SCHEDULE, control_schedule },
     { 0xa06c0102, KIND_GROUP, 4, 0, NULL }, /* bind */
     { 0xa06c0103, KIND_GROUP, 8, 0, control_set_slice },

@@ -17,10 +17,20 @@ void engine_add_group (struct engine *engine, struct engine_group *group)
     group->next->previous = group;
 }
 
+static void tell (const struct engine *engine, const struct engine_group *group, bool is_on)
+{
+    if (engine->switched != NULL && group != NULL)
+        engine->switched (engine, group, is_on);
+}
+
 void engine_remove_group (struct engine_group *group)
 {
     struct engine *engine = group->engine;
 
+    if (engine->incoming == group)
+        tell (engine, engine->loaded, true); /* it was not replaced, then */
+    else if (engine->loaded == group && engine->incoming == NULL)
+        tell (engine, group, false);
     /* The round continues after the group's place; a removed context is never the next one. */
     if (engine->current == group)
         engine->current = NULL;
@@ -253,6 +263,7 @@ static void choose (struct engine *engine, uint64_t limit)
         engine->current = next;
         engine->slice_left = next->slice;
     } else {
+        tell (engine, engine->loaded, false);
         engine->incoming = next;
         engine->switch_left = ENGINE_SWITCH_NS;
     }
@@ -269,6 +280,7 @@ static void switch_over (struct engine *engine, uint64_t limit)
     engine->current = engine->loaded = engine->incoming;
     engine->incoming = NULL;
     engine->slice_left = engine->current->slice;
+    tell (engine, engine->current, true);
 }
 
 static void work_on (struct engine *engine, uint64_t limit)
@@ -280,7 +292,7 @@ static void work_on (struct engine *engine, uint64_t limit)
         engine->current = NULL;
         return;
     }
-    if (!alone && engine->slice_left == group->slice)
+    if (!alone && engine->slice_left == group->slice && engine->switched == NULL)
         skip_rounds (engine, limit);
     struct engine_work **work = runnable (group);
     if (work == NULL)

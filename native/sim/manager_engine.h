@@ -48,6 +48,7 @@ struct engine_group {
     uint64_t slice; /* nanoseconds, not 0 */
     uint64_t busy;  /* nanoseconds on the engine */
     uint32_t objects; /* of clients, that are this group: duplicates share it */
+    uint32_t process; /* that made it */
     uint64_t context; /* bytes of video memory */
 };
 
@@ -63,6 +64,9 @@ struct engine {
     uint64_t switch_left, slice_left;
     uint32_t changes; /* channels with a change_at */
     uint64_t busy;    /* nanoseconds, of all groups, those that have ended too */
+    /* Whose context is on the engine from engine->now on, or no longer; NULL: nobody asks. A context stays until another one comes. */
+    void (*switched) (const struct engine *engine, const struct engine_group *group, bool is_on);
+    void *context; /* of the one who asks */
 };
 
 void engine_add_group (struct engine *engine, struct engine_group *group);

@@ -115,8 +115,11 @@ static enum status map_memory (struct request *request)
 
     if (client == NULL)
         return STATUS_INVALID_CLIENT;
-    if (object_find (client, get32 (request->head, 8)) == NULL)
+    const struct object *object = object_find (client, get32 (request->head, 8));
+    if (object == NULL)
         return STATUS_INVALID_OBJECT_HANDLE;
+    if (object->class_number == CLASS_DEVICELESS)
+        return trace_map (request->manager, object);
     put64 (request->head, 32, get64 (request->head, 16)); /* identifies the mapping; never used as an address */
     return STATUS_OK;
 }

@@ -142,6 +142,7 @@ static void destroy_leaf (struct object *object)
     if (object->memory.piece != NULL)
         piece_drop (client->file->manager, &object->memory);
     schedule_destroy (object);
+    trace_destroy (object);
     peer_forget (object);
     client->objects--;
     free (object);

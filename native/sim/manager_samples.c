@@ -14,26 +14,14 @@
 #define HEAD_SIZE 16
 #define ENGINES_AT 8 /* after the time stamp: fb, then gr, which is the compute engine */
 
-static uint32_t process_of (const struct manager *manager, const struct engine_group *group)
+static void take (const struct engine *engine, struct samples *samples)
 {
-    for (const struct client *client = manager->clients; group != NULL && client != NULL; client = client->next) {
-        for (uint32_t i = 0; i < client->table_size; i++) {
-            for (const struct object *object = client->table[i]; object != NULL; object = object->hashed) {
-                if (object->group == group)
-                    return client->process;
-            }
-        }
-    }
-    return SAMPLE_NONE;
-}
-
-static void take (struct manager *manager, struct engine *engine, struct samples *samples)
-{
+    const struct engine_group *group = engine->current != NULL ? engine->current : engine->incoming;
     uint64_t passed = engine->now - samples->last;
 
     samples->taken[samples->place].when = engine->now;
     samples->taken[samples->place].part = passed != 0 ? (uint32_t) ((engine->busy - samples->busy) * 10000 / passed) : 0;
-    samples->taken[samples->place].process = process_of (manager, engine->current != NULL ? engine->current : engine->incoming);
+    samples->taken[samples->place].process = group != NULL ? group->process : SAMPLE_NONE;
     samples->place = (samples->place + 1) % SAMPLES;
     samples->last = engine->now;
     samples->busy = engine->busy;
@@ -53,7 +41,7 @@ void samples_run (struct manager *manager, struct engine *engine, uint64_t until
     }
     for (; samples->next <= until; samples->next += EACH_NS) {
         engine_run (engine, samples->next);
-        take (manager, engine, samples);
+        take (engine, samples);
     }
 }
 

@@ -24,6 +24,7 @@ static struct engine *engine_of (struct manager *manager, uint32_t gpu, uint32_t
     engine->now = clock_now (manager);
     engine->next = manager->engines;
     manager->engines = engine;
+    trace_engines (manager);
     return engine;
 }
 
@@ -40,6 +41,7 @@ enum status group_allocate (struct request *request, struct object *object, uint
         return STATUS_INSUFFICIENT_RESOURCES;
     object->group->slice = ENGINE_DEFAULT_SLICE_NS;
     object->group->objects = 1;
+    object->group->process = object->client->process;
     /* A context's buffers, of NV2080_ENGINE_TYPE_GRAPHICS: seen on an H100, 128 groups took 552 MiB. */
     if (request->manager->counts_overhead && engine_type == 1)
         object->group->context = UINT64_C (9) << 19;

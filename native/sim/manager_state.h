@@ -79,6 +79,8 @@ struct object {
     uint32_t params_size; /* SIM_PARAMETERS */
     uint8_t params_tail[8];
     struct registration *registrations; /* manager_peer.c: with objects for third-party devices */
+    struct ring *ring;                  /* manager_trace.c: of memory without a device */
+    struct trace *trace;                /* of an event buffer */
 };
 
 struct client {
@@ -125,6 +127,14 @@ struct samples {
 };
 #define SAMPLE_NONE UINT32_MAX
 
+/* manager_trace.c. One memory is mapped at a time: all open files of a node are one file for the kernel, with the same pages. */
+#define CLASS_EVENT_BUFFER 0x90CDu
+#define CLASS_DEVICELESS 0x90CEu
+struct ring {
+    uint32_t references, size;
+    uint8_t bytes[];
+};
+
 struct manager {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* on CLOCK_MONOTONIC: signalled at each change that a call may wait for */
@@ -137,6 +147,10 @@ struct manager {
     struct client *clients;
     struct engine *engines;
     struct samples samples[MANAGER_MAX_GPUS];
+    struct trace *traces; /* that are bound */
+    struct ring *mapped;
+    atomic_bool is_traced; /* what is mapped has changed */
+    uint64_t told_at;      /* when manager_has_news said so last */
     uint32_t next_client, next_number;
     struct manager_fault faults[MANAGER_MAX_FAULTS];
     struct sim_questions questions;
@@ -247,13 +261,20 @@ control_function control_build_version, control_ids, control_id_info, control_pc
     control_inherited_share, control_handle_info, control_surface_info, control_channel_property, control_gid, control_fb_info,
     control_fb_info_list, control_pids, control_pid_info, control_samples, control_schedule, control_set_slice, control_get_slice,
     control_preempt, control_number, control_token, control_disable, control_register_space, control_register_memory,
-    control_unregister, control_encoder_caps;
+    control_unregister, control_encoder_caps, control_bind_trace, control_enable_trace;
 /* Creates the engine's part of a group or channel. */
 enum status group_allocate (struct request *request, struct object *object, uint32_t engine_type);
 enum status channel_allocate (struct request *request, struct object *object, uint32_t engine_type);
 /* A duplicate of a group is the same group (kchangrpapiCopyConstruct). */
 void group_duplicate (struct object *object, const struct object *source);
 void schedule_destroy (struct object *object);
+
+/* manager_trace.c: an object of one of its two classes, and its end; the mapping of such memory; for each engine, whether its switches are
+ * traced. */
+enum status trace_allocate (struct object *object, const uint8_t *params);
+void trace_destroy (struct object *object);
+enum status trace_map (struct manager *manager, const struct object *object);
+void trace_engines (struct manager *manager);
 
 /* manager_peer.c: before an object's end: removes the registrations with it, and its own with others. */
 #define CLASS_THIRD_PARTY 0x503Cu
