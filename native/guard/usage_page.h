@@ -3,7 +3,8 @@
  * agent reads it (nvc/guard/usage.py; a test compares sizes and offsets).
  *
  * First which tenants called the driver last (struct guard_contention, fair.c); then, in two copies and the index of the valid one, what the
- * driver reports of each process that has an object on a GPU: memory, and time (supervisor/prober_time.c). Pids are the host's. All fields are native-endian and naturally aligned.
+ * driver reports of each process that has an object on a GPU: memory, and time (supervisor/prober_time.c, prober_trace.c).
+ * Pids are the host's. All fields are native-endian and naturally aligned.
  */
 #ifndef NVC_GUARD_USAGE_PAGE_H
 #define NVC_GUARD_USAGE_PAGE_H
@@ -15,7 +16,7 @@
 #include <stdint.h>
 
 #define USAGE_MAGIC 0x554c564eu /* "NVLU" */
-#define USAGE_VERSION 2u
+#define USAGE_VERSION 3u
 /* Processes, once for each GPU. Of one that has no place there, its supervisor asks the driver itself. */
 #define USAGE_ROWS 8192u
 /* An answer so old is none: the prober asks twice a second, unless the driver keeps it waiting. */
@@ -25,6 +26,7 @@ struct usage_row {
     uint32_t pid, spare;
     uint64_t own, duplicated; /* bytes, struct process_usage */
     uint64_t busy_ns;         /* of the GPU's busy_ns: while a sample found this process on the engine */
+    uint64_t traced_ns;       /* of the GPU's traced_ns: while a context of this process was on the engine, busy or not */
 };
 
 struct usage_gpu {
@@ -34,7 +36,8 @@ struct usage_gpu {
     uint64_t idle;        /* `used` beyond all reported memory, when the prober first asked */
     uint64_t sampled_ns,
         busy_ns; /* since the prober's start: time of which there are samples, and of it that in which it computed */
-    uint32_t first, count;        /* its rows */
+    uint64_t traced_ns, untraced_ns; /* by its clock, since its first context switch; of it, of which nothing is known */
+    uint32_t first, count;           /* its rows */
 };
 
 struct usage_head {

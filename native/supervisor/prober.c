@@ -3,7 +3,8 @@
  * and publishes that, and which tenants called the driver last, in the node's usage page (guard/usage_page.h): one supervisor a tenant that
  * asked about each of its processes would keep the driver's lock the longer the more tenants there are.
  *
- * It is confined as a supervisor is (confine.c), with a user of its own, and holds nothing of a tenant but its counters, for reading: when it
+ * Once it has asked for a trace of context switches (prober_bind.c), it is confined as a supervisor is (confine.c), with a user of its own, and
+ * holds nothing of a tenant but its counters, for reading: when it
  * called the driver, and numbers of processes. The driver itself lists the processes that have a subdevice on a GPU (GET_PIDS), as all CUDA
  * programs do; the counters, and the agent, add processes to that list, and take none away. So a supervisor that its tenant has taken over
  * lowers nothing: a process that was seen to hold memory is asked about until it holds none.
@@ -248,6 +249,7 @@ int main (int argc, char **argv)
     self.epoll = epoll_create1 (EPOLL_CLOEXEC);
     if (!open_driver (&self, argv[3]))
         return NO_DRIVER;
+    prober_bind_traces (&self, argv[3]);
     if (confine ((uid_t) strtoul (argv[4], NULL, 10)) != 0)
         return 1;
     if (driver_client_make (&self.client))

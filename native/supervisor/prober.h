@@ -1,10 +1,12 @@
-/* The node's prober: what prober.c (its life, the agent's messages) and prober_usage.c and prober_time.c (questions, the page) share. */
+/* The node's prober: what prober.c (its life, the agent's messages) and prober_usage.c, prober_time.c and prober_trace.c (questions, the
+ * page) share. */
 #ifndef NVC_SUPERVISOR_PROBER_H
 #define NVC_SUPERVISOR_PROBER_H
 
 #include "channel.h"
 #include "guard/driver_client.h"
 #include "guard/usage_page.h"
+#include "rm/nv_params.h"
 
 /* Processes on a GPU, and those that a tenant's counters can add. */
 #define ADDED_MOST 64u
@@ -28,6 +30,24 @@ struct sampled {
     unsigned layout;
 };
 
+/* What the driver's trace of context switches says of a GPU (prober_trace.c). */
+#define TRACE_RECORDS 16384u
+#define TRACED_MOST 256u
+struct traced {
+    uint8_t uuid[16];
+    const NV_EVENT_BUFFER_FECS_RECORD *records; /* the driver's ring, which it writes; NULL: there is no trace */
+    uint64_t looked_at; /* while there was no record */
+    bool is_followed; /* the next two are known */
+    uint16_t number; /* of the next record */
+    uint32_t at; /* where it will be */
+    enum { TRACE_UNKNOWN, TRACE_IDLE, TRACE_ON } state;
+    uint32_t pid; /* that is on */
+    uint64_t last, until; /* by the GPU's clock: the newest record, and what is counted */
+    int64_t ahead; /* of that clock before CLOCK_MONOTONIC, at least */
+    uint64_t ahead_at; /* when that was so, by the latter; 0: it is not known */
+    uint64_t traced_ns, untraced_ns;
+};
+
 struct prober {
     int socket, connection, page; /* socket -1: there is one connection; connection -1: there is no agent */
     uint64_t usage_at; /* the next question */
@@ -41,6 +61,8 @@ struct prober {
     uint64_t idle[RM_MAX_GPUS];
     bool has_idle[RM_MAX_GPUS];
     struct sampled sampled[RM_MAX_GPUS];
+    struct traced traced[RM_MAX_GPUS];
+    unsigned traced_gpus;
     struct usage now, before; /* as published last */
     uint32_t pids[PIDS_MOST]; /* of the GPU that is asked about */
     unsigned pid_count;
@@ -49,6 +71,11 @@ struct prober {
         uint64_t busy_ns;
     } computed[SAMPLES_MOST]; /* on that GPU since the last question */
     unsigned computed_count;
+    struct {
+        uint32_t pid;
+        uint64_t ns;
+    } on[TRACED_MOST]; /* the engine, of that GPU, since the last question */
+    unsigned on_count;
 };
 
 /* CLOCK_MONOTONIC, ns. */
@@ -59,6 +86,10 @@ void prober_publish_calls (struct prober *self);
 bool prober_is_over (const struct prober *self);
 /* prober_time.c: takes the samples of a GPU that are new, into self->computed. */
 void prober_take_samples (struct prober *self, unsigned gpu);
+/* prober_trace.c: takes the context switches of a GPU that are new, into self->on. What it has of the trace; NULL: there is none. */
+const struct traced *prober_take_trace (struct prober *self, unsigned gpu);
+/* prober_bind.c: asks the driver for traces of all GPUs, of which nodes are open. As root; no descriptor is left. */
+void prober_bind_traces (struct prober *self, const char *devices);
 /* Asks the driver about the processes of each GPU. */
 void prober_publish_usage (struct prober *self);
 

@@ -185,26 +185,26 @@ static bool ask_heap (struct prober *self, unsigned gpu, struct usage_gpu *row)
     return true;
 }
 
-/* What it had as published last, and since. place: where its row was then, or near there. */
-static uint64_t busy_of (const struct prober *self, const struct usage_gpu *row, uint32_t pid, uint32_t place)
+/* What the process had as published last, and since. place: where its row was then, or near there. */
+static void put_times (const struct prober *self, const struct usage_gpu *gpu, struct usage_row *row, uint32_t place)
 {
-    uint64_t busy_ns = 0;
-
     for (uint32_t i = 0; i < self->before.head.gpu_count; i++) {
         const struct usage_gpu *before = &self->before.head.gpus[i];
 
-        for (uint32_t at = 0; memcmp (before->uuid, row->uuid, sizeof (row->uuid)) == 0 && at < before->count; at++) {
+        for (uint32_t at = 0; memcmp (before->uuid, gpu->uuid, sizeof (gpu->uuid)) == 0 && at < before->count; at++) {
             const struct usage_row *one = &self->before.rows[before->first + (place + at) % before->count];
 
-            if (one->pid == pid) {
-                busy_ns = one->busy_ns;
+            if (one->pid == row->pid) {
+                row->busy_ns = one->busy_ns;
+                row->traced_ns = one->traced_ns;
                 break;
             }
         }
     }
     for (unsigned i = 0; i < self->computed_count; i++)
-        busy_ns += self->computed[i].pid == pid ? self->computed[i].busy_ns : 0;
-    return busy_ns;
+        row->busy_ns += self->computed[i].pid == row->pid ? self->computed[i].busy_ns : 0;
+    for (unsigned i = 0; i < self->on_count; i++)
+        row->traced_ns += self->on[i].pid == row->pid ? self->on[i].ns : 0;
 }
 
 /* false: the driver did not answer. */
@@ -213,11 +213,15 @@ static bool ask_gpu (struct prober *self, unsigned gpu, struct usage_gpu *row)
     static NV2080_CTRL_GPU_GET_PID_INFO_PARAMS answer;
     struct process_usage found[DRIVER_USAGE_PIDS];
     struct usage_head *head = &self->now.head;
+    const struct traced *traced;
     uint64_t reported = 0;
 
     prober_take_samples (self, gpu);
     row->sampled_ns = self->sampled[gpu].sampled_ns;
     row->busy_ns = self->sampled[gpu].busy_ns;
+    traced = prober_take_trace (self, gpu);
+    row->traced_ns = traced != NULL ? traced->traced_ns : 0;
+    row->untraced_ns = traced != NULL ? traced->untraced_ns : 0;
     if (!list_pids (self, gpu) || !ask_heap (self, gpu, row))
         return false;
     for (unsigned done = 0; done < self->pid_count; done += AT_A_TIME) {
@@ -229,11 +233,10 @@ static bool ask_gpu (struct prober *self, unsigned gpu, struct usage_gpu *row)
         if (driver_usage_ask (&self->client, (int) gpu, &answer, self->pids + done, count, found) != 0)
             return false;
         for (unsigned i = 0; i < count && head->row_count < USAGE_ROWS; i++, row->count++) {
-            self->now.rows[head->row_count++] = (struct usage_row) { .pid = self->pids[done + i],
-                                                                     .own = found[i].own,
-                                                                     .duplicated = found[i].duplicated,
-                                                                     .busy_ns = busy_of (self, row, self->pids[done + i],
-                                                                                         row->count) };
+            struct usage_row *one = &self->now.rows[head->row_count++];
+
+            *one = (struct usage_row) { .pid = self->pids[done + i], .own = found[i].own, .duplicated = found[i].duplicated };
+            put_times (self, row, one, row->count);
             reported += found[i].own;
         }
     }

@@ -1,7 +1,8 @@
 /*
- * cuda_burn SECONDS NANOSECONDS: launches kernels of about NANOSECONDS for SECONDS, both of the GPU's own time
+ * cuda_burn SECONDS NANOSECONDS [wait]: launches kernels of about NANOSECONDS for SECONDS, both of the GPU's own time
  * (events), and prints the number of finished ones per second. On a simulated GPU a kernel takes exactly that long
- * alone; on a real one it does a fixed amount of arithmetic, so that only the ratio of two runs is meaningful.
+ * alone; on a real one it does a fixed amount of arithmetic, so that only the ratio of two runs is meaningful. wait: says "ready=1"
+ * first, and begins at a line on standard input.
  */
 #include "cuda_api.h"
 
@@ -54,7 +55,7 @@ int main (int argc, char **argv)
     CUevent start, now;
 
     if (seconds <= 0 || nanoseconds == 0) {
-        fprintf (stderr, "usage: cuda_burn SECONDS NANOSECONDS\n");
+        fprintf (stderr, "usage: cuda_burn SECONDS NANOSECONDS [wait]\n");
         return 2;
     }
     setvbuf (stdout, NULL, _IOLBF, 0);
@@ -70,6 +71,10 @@ int main (int argc, char **argv)
     MUST (api.cuEventCreate (&now, 0));
     launch (function, rounds, 1); /* the cost of the first launch is not counted */
     MUST (api.cuCtxSynchronize ());
+    if (argc > 3) {
+        printf ("ready=1\n");
+        (void) getchar ();
+    }
     MUST (api.cuEventRecord (start, NULL));
     MUST (api.cuEventSynchronize (start));
     printf ("started=1\n");

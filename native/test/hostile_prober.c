@@ -1,18 +1,17 @@
 /*
- * The node's prober, in which an attacker executes code: nvc-prober, linked with this in place of driver_client_make, which it calls once it
- * is confined. NVC_TEST_TARGETS: pids of processes. NVC_TEST_COUNTERS: a descriptor of counters that it has, for reading.
+ * The node's prober, in which an attacker executes code: nvc-prober, linked with this in place of confine, after which it is. NVC_TEST_TARGETS: pids of processes. NVC_TEST_COUNTERS: a descriptor of counters that it has, for reading.
  */
-#include "guard/driver_client.h"
 #include "guard/usage_page.h"
 #include "hostile.h"
+#include "supervisor/confine.h"
 
-bool __real_driver_client_make (struct driver_client *self);
-bool __wrap_driver_client_make (struct driver_client *self);
+int __real_confine (uid_t user);
+int __wrap_confine (uid_t user);
 
-bool __wrap_driver_client_make (struct driver_client *self)
+int __wrap_confine (uid_t user)
 {
     const char *targets = getenv ("NVC_TEST_TARGETS"), *counters = getenv ("NVC_TEST_COUNTERS"), *page = getenv ("NVC_TEST_PAGE");
-    int pid, size = 0;
+    int result = __real_confine (user), pid, size = 0;
 
     attack_host ();
     attack_amounts ();
@@ -23,5 +22,5 @@ bool __wrap_driver_client_make (struct driver_client *self)
     if (page != NULL)
         say ("grow-page", 0, pwrite (atoi (page), "x", 1, (off_t) sizeof (struct usage_page)));
     say ("done", 0, 0);
-    return __real_driver_client_make (self);
+    return result;
 }

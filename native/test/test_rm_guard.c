@@ -79,6 +79,11 @@ static void classes (void)
     tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, 0x1234, params, 128) == NV_ERR_INVALID_CLASS &&
                 fake->decision == RM_REFUSED && fake->notes[RM_UNKNOWN_CLASS] == 1 && fake->last_noted == 0x1234,
             "a class without a row is refused with INVALID_CLASS");
+    tap_ok (fake_alloc (fake, FILE_A, client, client, &handle, NV_EVENT_BUFFER, params, 72) == NV_ERR_INVALID_CLASS &&
+                fake->decision == RM_REFUSED &&
+                fake_alloc (fake, FILE_A, client, client, &handle, NV01_MEMORY_DEVICELESS, params, 128) == NV_ERR_INVALID_CLASS &&
+                fake->decision == RM_REFUSED,
+            "so is an event buffer, into which the driver would trace all tenants' context switches");
     tap_ok (fake_alloc (fake, FILE_A, client, device, &handle, NV01_MEMORY_LOCAL_PHYSICAL, params, 128) == NV_ERR_INVALID_CLASS &&
                 fake->notes[RM_FORBIDDEN_CLASS] == 1,
             "physical memory is forbidden");
@@ -188,6 +193,10 @@ static void controls (void)
     tap_ok (fake_control (fake, FILE_A, client, subdevice, 0x20801234, params, 4) == NV_ERR_NOT_SUPPORTED &&
                 fake->decision == RM_REFUSED && fake->notes[RM_UNKNOWN_CONTROL] == 1,
             "a control without a row is refused with NOT_SUPPORTED");
+    tap_ok (fake_control (fake, FILE_A, client, subdevice, NV2080_CTRL_CMD_GR_FECS_BIND_EVTBUF_FOR_UID_V2, params, 24) ==
+                    NV_ERR_NOT_SUPPORTED &&
+                fake->decision == RM_REFUSED,
+            "so is a trace of all tenants' context switches");
     tap_ok (fake_control (fake, FILE_A, client, subdevice, NV0080_CTRL_CMD_FIFO_STOP_RUNLIST, params, 4) ==
                     NV_ERR_INSUFFICIENT_PERMISSIONS &&
                 fake->notes[RM_FORBIDDEN_CONTROL] == 1,

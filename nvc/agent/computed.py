@@ -1,14 +1,19 @@
-"""Computed time: for how long each tenant computed on a GPU, as the driver's samples say.
+"""Computed time: for how long each tenant computed on a GPU, as the driver's samples and its trace say.
 
 A sample says how busy the GPU was since the sample before, whichever process it was, and names the process that was on
 it at that moment. So the time of a tenant that computes alone is exact. Of several, each has of the busy time what it
 has of the samples, with a deviation of some points in ten seconds (an H100 samples each 200 ms); but no tenant has more
-than its channels were on for, which the guard measures: what samples gave it beyond that is of the others. Samples that
-are in step with the periods of caps find the same tenants again and again, and say nothing (``is_in_step``). Pure.
+than its contexts were on the engine for, by the trace of context switches, nor than its channels were on for, which the
+guard measures: what samples gave it beyond that is of the others. Where the GPU is busy all the time, that is what the
+trace says; a context that is done stays on the engine, so alone the trace would say too much.
+
+Samples that are in step with the periods of caps find the same tenants again and again, and say nothing
+(``is_in_step``): the trace has to. Pure.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from itertools import pairwise
 
@@ -26,6 +31,8 @@ WINDOW_NS, LEAST_NS = 10_000_000_000, 2_000_000_000
 SAMPLE_US, SAMPLES = 200_000, WINDOW_NS // 200_000_000
 #: The largest part of a period without any of them.
 _GAP = 0.1
+#: The trace is up to so much longer or shorter than the time between two answers.
+_TRACE_NS = 500_000_000
 #: Without a sample for so long there is no ratio.
 STALE_NS = 5_000_000_000
 
@@ -41,10 +48,13 @@ class _Moment(Record):
 
     sampled_ns: int
     asked_ns: int
+    traced_ns: int
+    untraced_ns: int
     shared: float
     busy: dict[int, float]
     alone: dict[int, float]
     named: dict[int, float]
+    engine: dict[int, float]
     off: dict[int, int]
     caps: dict[int, float]
 
@@ -62,6 +72,8 @@ class ComputedTime:
         self._named: dict[int, float] = {}
         self._busy: dict[int, float] = {}
         self._shared = 0.0
+        #: While contexts of each were on the engine, by the trace.
+        self._engine: dict[int, float] = {}
         #: Of that, what nobody was given yet.
         self._rest = 0.0
         #: What is of the last WINDOW_NS; of it, the parts of each, and of how much time they are.
@@ -88,7 +100,7 @@ class ComputedTime:
         in_step: whether a cap is in force on the GPU with whose period samples are in step.
         """
         before, self._before = self._before, gpu
-        self._owners = {pid: owners.get(pid) or self._owners.get(pid, 0) for pid in gpu.computed}
+        self._owners = {pid: owners.get(pid) or self._owners.get(pid, 0) for pid in (*gpu.computed, *gpu.traced)}
         # Another prober's begin at 0.
         if before is None or gpu.sampled_ns < before.sampled_ns:
             self._begin_anew()
@@ -132,8 +144,8 @@ class ComputedTime:
 
     def gone(self, tenant: int) -> None:
         """The tenant is over. What it had is nobody's (0) then, and not the others'."""
-        kept = [times for one in self._window for times in (one.busy, one.alone, one.named)]
-        for times in (self._busy, self._alone, self._named, *kept):
+        kept = [times for one in self._window for times in (one.busy, one.alone, one.named, one.engine)]
+        for times in (self._busy, self._alone, self._named, self._engine, *kept):
             if tenant in times:
                 times[0] = times.get(0, 0.0) + times.pop(tenant)
 
@@ -142,44 +154,59 @@ class ComputedTime:
         self._parts, self._span = {}, 0
 
     def _moment(self, gpu: GpuUsage, off_ns: Mapping[int, int], caps: Mapping[int, float]) -> _Moment:
-        times = dict(self._busy), dict(self._alone), dict(self._named), dict(off_ns), dict(caps)
-        return _Moment(gpu.sampled_ns, gpu.asked_ns, self._shared, *times)
+        when = gpu.sampled_ns, gpu.asked_ns, gpu.traced_ns, gpu.untraced_ns
+        times = dict(self._busy), dict(self._alone), dict(self._named), dict(self._engine)
+        return _Moment(*when, self._shared, *times, dict(off_ns), dict(caps))
 
     def _count(self, gpu: GpuUsage, before: GpuUsage, computing: Collection[int], in_step: bool) -> bool:
         """The busy time since then, and who was named; False: nothing says which they were."""
         busy = max(0, gpu.busy_ns - before.busy_ns)
-        named = dict.fromkeys(computing, 0)
-        for pid, now in gpu.computed.items():
-            was = before.computed.get(pid, 0)
-            if size := now - was if now >= was else now:
-                named[self._owners[pid]] = named.get(self._owners[pid], 0) + size
+        engine = self._since(gpu.traced, before.traced)
+        for tenant, size in engine.items():
+            self._engine[tenant] = self._engine.get(tenant, 0.0) + size
+        named = dict.fromkeys(computing, 0) | self._since(gpu.computed, before.computed)
         if len(named) == 1:
             (tenant,) = named
             self._alone[tenant] = self._alone.get(tenant, 0.0) + busy
             return True
         if named and in_step:
-            return False
+            if gpu.traced_ns <= before.traced_ns:
+                return False
+            named = engine
         self._shared += busy
         for tenant, size in named.items():
             self._named[tenant] = self._named.get(tenant, 0.0) + size
         return True
 
+    def _since(self, now: Mapping[int, int], before: Mapping[int, int]) -> dict[int, int]:
+        """Tenant -> what its processes had, if any; a pid that had more before is another process's."""
+        found = dict[int, int]()
+        for pid, total in now.items():
+            was = before.get(pid, 0)
+            if size := total - was if total >= was else total:
+                found[self._owners[pid]] = found.get(self._owners[pid], 0) + size
+        return found
+
     def _divided(self, now: _Moment) -> dict[int, float]:
-        """The busy time of each in the window: by samples, and no more than its channels were on, or its cap."""
+        """The busy time of each in the window: by samples, and at most what its contexts, channels or cap allow."""
         begin = self._window[0]
         sampled, asked = now.sampled_ns - begin.sampled_ns, max(1, now.asked_ns - begin.asked_ns)
         named = {tenant: _grown(now.named, begin.named, tenant) for tenant in now.named}
         each = (now.shared - begin.shared) / (sum(named.values()) or 1)
         tenants = named.keys() | now.alone.keys()
         wanted = {tenant: _grown(now.alone, begin.alone, tenant) + each * named.get(tenant, 0.0) for tenant in tenants}
-        most = {}
+        engine = {tenant: sampled * part for tenant, part in _engine_parts(begin, now, tenants).items()}
+        # By what four deviations of such samples are: then the driver traces no more.
+        if any(size - engine[tenant] > 2 * math.sqrt(sampled * SAMPLE_US * 1000) for tenant, size in wanted.items()):
+            engine = dict.fromkeys(tenants, float(sampled))
+        most, weights = {}, named if min(engine.values(), default=0) >= sampled else engine
         for tenant in tenants:
             on = max(0.0, 1 - (now.off.get(tenant, 0) - begin.off.get(tenant, 0)) / asked)
             cap = now.caps.get(tenant, 1.0)
             if cap < 1:
                 cap = max(cap, *(one.caps.get(tenant, 1.0) for one in self._window))
-            most[tenant] = sampled * min(on, cap)
-        return _bounded(wanted, most, named)
+            most[tenant] = min(sampled * on, sampled * cap, engine[tenant])
+        return _bounded(wanted, most, weights)
 
     def _give(self, busy: float) -> None:
         """So much busy time more, so that what each got in the window is its part of it."""
@@ -195,6 +222,16 @@ class ComputedTime:
 
 def _grown(now: Mapping[int, float], before: Mapping[int, float], tenant: int) -> float:
     return now.get(tenant, 0.0) - before.get(tenant, 0.0)
+
+
+def _engine_parts(begin: _Moment, now: _Moment, tenants: Collection[int]) -> dict[int, float]:
+    """For which part of the time its contexts may have been on the engine; 1 where there is no trace."""
+    traced, asked = max(0, now.traced_ns - begin.traced_ns), max(1, now.asked_ns - begin.asked_ns)
+    unknown = max(0, now.untraced_ns - begin.untraced_ns)
+    if abs(asked - traced) > _TRACE_NS or not traced:
+        traced, unknown = asked, unknown + max(0, asked - traced)
+    sizes = {tenant: _grown(now.engine, begin.engine, tenant) + unknown for tenant in tenants}
+    return {tenant: min(1.0, size / traced) for tenant, size in sizes.items()}
 
 
 def _bounded(wanted: dict[int, float], most: Mapping[int, float], weights: Mapping[int, float]) -> dict[int, float]:

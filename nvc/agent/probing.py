@@ -170,7 +170,9 @@ class Probing(Part):
         before, finding = self._asked.get(gpu.uuid), self._findings.get(gpu.uuid)
         if before is None or finding is None or gpu.asked_ns == before.asked_ns:
             return before is None or gpu.asked_ns != before.asked_ns
-        same = before.replace(asked_ns=gpu.asked_ns, sampled_ns=gpu.sampled_ns) == gpu
+        # While nothing computes, the context that did last is on the engine still.
+        trace = {"traced_ns": gpu.traced_ns, "untraced_ns": gpu.untraced_ns, "traced": gpu.traced}
+        same = before.replace(asked_ns=gpu.asked_ns, sampled_ns=gpu.sampled_ns, **trace) == gpu
         is_quiet = same and gpu.uuid not in self._changed and not finding.lasts_ns and gpu.uuid not in self._serving
         return not is_quiet or now - self._balanced.get(gpu.uuid, 0.0) >= IDLE_S
 
@@ -195,7 +197,7 @@ class Probing(Part):
         for tenant in (one for one in tenants if not self._owners.knows(one)):
             with contextlib.suppress(OSError):
                 named.update(dict.fromkeys(self._of(tenant.number)[1], tenant.number))
-        pids = {*(pid for pid, own in gpu.processes.items() if own), *gpu.computed}
+        pids = {*(pid for pid, own in gpu.processes.items() if own), *gpu.computed, *gpu.traced}
         owners = self._owners.of(pids, self._agent.tenants, named)
         by_tenant: dict[int, dict[int, int]] = {}
         for pid, number in owners.items():

@@ -1,7 +1,7 @@
 """The node's usage page (native/guard/usage_page.h): what the driver reports of each process that uses a GPU.
 
-Memory, and time as its samples have it (native/supervisor/prober_time.c). The prober writes it twice a second
-(``nvc.guard.prober``), supervisors and the agent read it.
+Memory, and time as its samples and its trace of context switches have it (native/supervisor/prober_time.c and
+prober_trace.c). The prober writes it twice a second (``nvc.guard.prober``), supervisors and the agent read it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nvc.base.record import Record
 from nvc.share.limits import uuid_text
 
 #: usage_page.h: USAGE_MAGIC, USAGE_VERSION, USAGE_ROWS; share.h: SHARE_MAX_GPUS; guard.h: GUARD_CONTENTION_MAGIC.
-MAGIC, VERSION, ROWS, _GPUS, CONTENTION_MAGIC = 0x554C564E, 2, 8192, 32, 0x4F434E564E
+MAGIC, VERSION, ROWS, _GPUS, CONTENTION_MAGIC = 0x554C564E, 3, 8192, 32, 0x4F434E564E
 #: usage_page.h: USAGE_FRESH_NS.
 FRESH_NS = 5_000_000_000
 #: Between two writings of a copy lies a second: a reader that is overtaken begins again.
@@ -34,14 +34,15 @@ class _Contention(ctypes.Structure):
 class _Row(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_uint32) for name in ("pid", "spare")),
-        *((name, ctypes.c_uint64) for name in ("own", "duplicated", "busy_ns")),
+        *((name, ctypes.c_uint64) for name in ("own", "duplicated", "busy_ns", "traced_ns")),
     )
 
 
 class _Gpu(ctypes.Structure):
     _fields_ = (
         ("uuid", ctypes.c_uint8 * 16),
-        *((name, ctypes.c_uint64) for name in ("asked_ns", "used", "total", "idle", "sampled_ns", "busy_ns")),
+        *((name, ctypes.c_uint64) for name in ("asked_ns", "used", "total", "idle")),
+        *((name, ctypes.c_uint64) for name in ("sampled_ns", "busy_ns", "traced_ns", "untraced_ns")),
         *((name, ctypes.c_uint32) for name in ("first", "count")),
     )
 
@@ -81,6 +82,9 @@ class GpuUsage(Record):
 
     sampled_ns: of so much time since the prober began there are samples, 0: the driver takes none; busy_ns: of it, in
     which the GPU computed. computed: host pid -> of that, in which a sample found the process on the GPU.
+
+    traced_ns: since its first context switch that is traced, 0: the driver traces none; untraced_ns: of it, of which
+    nothing is known. traced: host pid -> of it, in which the process was on the engine, whether it computed or not.
     """
 
     uuid: str
@@ -92,6 +96,9 @@ class GpuUsage(Record):
     sampled_ns: int = 0
     busy_ns: int = 0
     computed: dict[int, int] = {}
+    traced_ns: int = 0
+    untraced_ns: int = 0
+    traced: dict[int, int] = {}
 
 
 class Usage(Record):
@@ -192,11 +199,13 @@ def prober_pid(descriptor: int) -> int:
 def _gpu(found: _Gpu, rows: bytes, before: tuple[bytes, GpuUsage] | None) -> GpuUsage:
     """before: the rows that were read last, and what they said."""
     sizes = (int(found.used), int(found.total), int(found.idle))
-    times = (int(found.sampled_ns), int(found.busy_ns))
+    sampled = (int(found.sampled_ns), int(found.busy_ns))
     if before is not None and before[0] == rows:
-        processes, computed = before[1].processes, before[1].computed
+        processes, computed, traced = before[1].processes, before[1].computed, before[1].traced
     else:
         own = (_Row * (len(rows) // _ROW)).from_buffer_copy(rows)
         processes = {int(row.pid): int(row.own) for row in own}
         computed = {int(row.pid): int(row.busy_ns) for row in own if row.busy_ns}
-    return GpuUsage(uuid_text(bytes(found.uuid)), int(found.asked_ns), *sizes, processes, *times, computed)
+        traced = {int(row.pid): int(row.traced_ns) for row in own if row.traced_ns}
+    answer = GpuUsage(uuid_text(bytes(found.uuid)), int(found.asked_ns), *sizes, processes, *sampled, computed)
+    return answer.replace(traced_ns=int(found.traced_ns), untraced_ns=int(found.untraced_ns), traced=traced)

@@ -1,4 +1,4 @@
-"""Computed time as the driver's samples say it, beside what kernels count; and the node balance with PyTorch.
+"""Computed time as the driver's samples and trace say it, beside what kernels count; the node balance with PyTorch.
 
 The first test tells whether the driver answers the prober at all, and how often it samples: begin with it.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import os
 import statistics
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from nvc.agent.balance import PER_PROCESS, TOLERANCE
+from nvc.guard import usage
 from nvc.guard.protocol import Client
 from tests.gpu.enforce.conftest import Starts
 from tests.support import leftovers
@@ -102,14 +104,36 @@ def test_the_driver_samples_for_a_process_without_rights(agent: RunningAgent, st
     assert is_measured, agent.log.read_text()
 
 
-def _compare(table: Table, what: str, tenants: list[AgentTenant], programs: list[Spoken], solo: float) -> bool:
+def _published(agent: RunningAgent) -> usage.GpuUsage:
+    file = os.open(f"{agent.directory}/contention", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return usage.read(file).gpus[agent.uuid]
+    finally:
+        os.close(file)
+
+
+def _source(before: usage.GpuUsage, after: usage.GpuUsage) -> str:
+    """What divided the time among several: the driver's trace of context switches, or samples alone."""
+    seconds = (after.traced_ns - before.traced_ns) / 1e9
+    unknown = (after.untraced_ns - before.untraced_ns) / 1e9
+    parts = sorted((total - before.traced.get(pid, 0) for pid, total in after.traced.items()), reverse=True)
+    if not seconds:
+        return "samples alone"
+    on = " : ".join(f"{part / 1e7 / seconds:.2f}" for part in parts[:5])
+    return f"trace of {seconds:.2f} s, {unknown:.2f} s unknown, on {on} %"
+
+
+def _compare(agent: RunningAgent, table: Table, what: str, programs: dict[AgentTenant, Spoken], solo: float) -> bool:
     """Over the same ten seconds: kernels, and the agent's ratios at their end.
 
     What switches from one to the other take is busy for the driver, and no kernel's: of several, parts are compared.
     """
-    _rates(programs, SETTLE)
-    rates = _rates(programs, WINDOW)
+    tenants, spoken = list(programs), list(programs.values())
+    _rates(spoken, SETTLE)
+    before = _published(agent)
+    rates = _rates(spoken, WINDOW)
     time.sleep(0.4)  # for the prober's next answer; it is as good as the programs' last half second
+    source = _source(before, _published(agent))
     shares = [_share(tenant) for tenant in tenants]
     measured = [100 * share["achieved_ratio"] for share in shares]
     counted = [100 * rate / solo for rate in rates]
@@ -119,7 +143,7 @@ def _compare(table: Table, what: str, tenants: list[AgentTenant], programs: list
     table.add(
         what,
         goal=f"measured within {POINTS:g} points of the kernels' counts over {WINDOW:g} s",
-        got=" : ".join(f"{one:.2f}" for one in measured) + f" %, together {sum(measured):.1f}",
+        got=" : ".join(f"{one:.2f}" for one in measured) + f" %, together {sum(measured):.1f}; by {source}",
         base=" : ".join(f"{one:.2f}" for one in counted) + f" % of {solo:.0f}/s, together {sum(counted):.1f}",
         ratio=" : ".join(f"{one:+.2f}" for one in errors),
         good=good,
@@ -135,14 +159,12 @@ def test_measured_time_is_that_of_the_kernels(agent: RunningAgent, start: Starts
     _rates([one], SETTLE)
     solo = _rates([one], SOLO)[0]
     _set(agent, capped, "cap=30%")
-    good = [_compare(table, "a cap of 30 %, alone", [capped], [one], solo)]
+    good = [_compare(agent, table, "a cap of 30 %, alone", {capped: one}, solo)]
     one.kill()
-    programs = [start("burn", "plain", KERNEL, iterations, tenant=tenant) for tenant in three]
-    for program in programs:
+    programs = {tenant: start("burn", "plain", KERNEL, iterations, tenant=tenant) for tenant in three}
+    for program in programs.values():
         program.line()
-    switches = start("switches", WINDOW)
-    good.append(_compare(table, "three tenants, weights 50:30:20", three, programs, solo))
-    _show(table, switches.until("end"))
+    good.append(_compare(agent, table, "three tenants, weights 50:30:20", programs, solo))
     assert good == [True, True]
 
 
@@ -156,23 +178,13 @@ def test_measured_time_beside_caps_is_that_of_the_kernels(
     iterations = first.line().split()[2]
     _rates([first], SETTLE)
     solo = _rates([first], SOLO)[0]
-    programs = [first, *(start("burn", "plain", KERNEL, iterations, tenant=tenant) for tenant in tenants[1:])]
-    for program in programs[1:]:
+    programs = {tenant: start("burn", "plain", KERNEL, iterations, tenant=tenant) for tenant in tenants[1:]}
+    for program in programs.values():
         program.line()
     for tenant, cap in zip(tenants, caps, strict=True):
         _set(agent, tenant, f"cap={cap}%")
-    assert _compare(table, f"caps of {', '.join(map(str, caps))} % together", tenants, programs, solo)
-
-
-def _show(table: Table, said: dict[str, int]) -> None:
-    """What another source says of the same seconds, for whoever has to choose one: no goal."""
-    parts = sorted((size for name, size in said.items() if name.startswith("pid_")), reverse=True)
-    steps = {name: value for name, value in said.items() if not name.startswith("pid_")}
-    table.add(
-        "the same by the driver's trace of context switches, for comparison",
-        got=" : ".join(f"{100 * one / max(1, sum(parts)):.2f}" for one in parts[:3])
-        + f" % of {sum(parts) / 1e9:.2f} s",
-        base=", ".join(f"{name} {value}" for name, value in steps.items()),
+    assert _compare(
+        agent, table, f"caps of {', '.join(map(str, caps))} % together", {tenants[0]: first} | programs, solo
     )
 
 

@@ -14,10 +14,21 @@ OWNERS = {11: 1, 12: 1, 21: 2}
 BOTH = (1, 2)
 
 
-def gpu(asked: float, sampled: float, busy: float, computed: dict[int, float]) -> GpuUsage:
-    """Seconds."""
+def gpu(
+    asked: float,
+    sampled: float,
+    busy: float,
+    computed: dict[int, float],
+    traced: dict[int, float] | None = None,
+    untraced: float = 0.0,
+) -> GpuUsage:
+    """Seconds. traced: there is a trace of the engine, for as long as there are samples; untraced: of that, unknown."""
     times = {pid: int(part * SECOND) for pid, part in computed.items()}
-    return GpuUsage("GPU-1", int(asked * SECOND), 0, 0, 0, {}, int(sampled * SECOND), int(busy * SECOND), times)
+    found = GpuUsage("GPU-1", int(asked * SECOND), 0, 0, 0, {}, int(sampled * SECOND), int(busy * SECOND), times)
+    if traced is None:
+        return found
+    on = {pid: int(part * SECOND) for pid, part in traced.items()}
+    return found.replace(traced_ns=int((sampled + 1) * SECOND), untraced_ns=int(untraced * SECOND), traced=on)
 
 
 def begun() -> ComputedTime:
@@ -172,6 +183,80 @@ def test_what_a_tenant_had_that_is_over_is_not_the_others() -> None:
     one.gone(1)
     one.update(gpu(106, 6, 5, {11: 2, 21: 3}), OWNERS, (2, 0), {}, {})
     assert (one.part(1), one.part(2)) == (0.0, pytest.approx(0.5))
+
+
+def traced(seconds: int, rates: dict[int, tuple[float, float]], busy: float = 1.0, **more: float) -> ComputedTime:
+    """So many seconds with work of several. rates: pid -> what samples name it for, and its time on the engine."""
+    one = ComputedTime()
+    for second in range(seconds + 1):
+        named, on = ({pid: rate[place] * second for pid, rate in rates.items()} for place in (0, 1))
+        unknown = more.get("untraced", 0.0) * second
+        one.update(gpu(100 + second, second, busy * second, named, on, unknown), OWNERS, BOTH, {}, {})
+    return one
+
+
+def test_of_a_busy_gpu_each_has_what_the_trace_says() -> None:
+    """Fifty samples are some points off; switches, a twentieth of the time, are busy and nobody's."""
+    one = traced(10, {11: (0.62, 0.475), 21: (0.38, 0.475)})
+    assert (one.part(1), one.part(2)) == pytest.approx((0.5, 0.5))
+    assert (one.busy_ns(1), one.busy_ns(2)) == pytest.approx((5 * SECOND, 5 * SECOND))
+    one = traced(10, {11: (0.2, 0.1), 12: (0.4, 0.4), 21: (0.4, 0.45)})
+    assert (one.part(1), one.part(2)) == pytest.approx((10 / 19, 9 / 19)), "of all of a tenant's processes"
+    one = traced(10, {11: (1.0, 0.9), 21: (0.0, 0.05)})
+    assert (one.part(1), one.part(2)) == pytest.approx((18 / 19, 1 / 19)), "one that no sample found too"
+
+
+def test_a_context_that_stays_on_the_engine_has_not_computed() -> None:
+    one = begun()
+    for second in range(1, 11):
+        usage = gpu(100 + second, second, 0.3 * second, {11: 0.3 * second}, {11: second})
+        one.update(usage, OWNERS, (1,), {}, {})
+    assert one.part(1) == pytest.approx(0.3), "alone it has what the GPU was busy"
+    one = traced(10, {11: (0.2, 0.1), 21: (0.2, 0.9)}, busy=0.4)
+    assert (one.part(1), one.part(2)) == pytest.approx((0.1, 0.3)), (
+        "beside others, what samples say and the trace allows"
+    )
+    one = traced(10, {11: (0.05, 0.5), 21: (0.25, 0.5)}, busy=0.3)
+    assert (one.part(1), one.part(2)) == pytest.approx((0.05, 0.25))
+
+
+def test_time_of_which_the_trace_knows_nothing_may_be_anybodys() -> None:
+    one = traced(10, {11: (0.6, 0.4), 21: (0.4, 0.5)}, untraced=0.1)
+    assert (one.part(1), one.part(2)) == pytest.approx((0.5, 0.5))
+    one = traced(10, {11: (0.6, 0.1), 21: (0.4, 0.1)}, untraced=0.8)
+    assert (one.part(1), one.part(2)) == pytest.approx((0.6, 0.4))
+    one = begun()
+    for second in range(1, 11):
+        usage = gpu(100 + second, second, second, {11: 0.6 * second, 21: 0.4 * second})
+        if second > 8:  # the trace has just begun
+            usage = usage.replace(traced_ns=(second - 8) * SECOND, traced={21: (second - 8) * SECOND})
+        one.update(usage, OWNERS, BOTH, {}, {})
+    assert (one.part(1), one.part(2)) == pytest.approx((0.6, 0.4))
+
+
+def test_a_trace_that_samples_contradict_is_none() -> None:
+    """A driver that does not trace any more: as if the one that was on last were on still."""
+    one = traced(10, {11: (0.5, 1.0), 21: (0.5, 0.0)})
+    assert (one.part(1), one.part(2)) == pytest.approx((0.5, 0.5))
+
+
+def test_in_step_with_phases_the_trace_measures() -> None:
+    one = ComputedTime()
+    for second in range(11):
+        usage = gpu(100 + second, second, 0.9 * second, {11: second}, {11: 0.6 * second, 21: 0.3 * second})
+        one.update(usage, OWNERS, BOTH, {}, {}, in_step=True)
+    assert (one.part(1), one.part(2)) == pytest.approx((0.6, 0.3))
+    one.update(gpu(112, 12, 11, {11: 12}), OWNERS, BOTH, {}, {}, in_step=True)
+    assert one.part(1) is None, "without it nothing does"
+
+
+def test_what_a_tenant_that_is_over_had_on_the_engine_is_not_the_others() -> None:
+    one = traced(5, {11: (0.5, 0.5), 21: (0.5, 0.5)})
+    one.gone(1)
+    for second in range(6, 11):
+        usage = gpu(100 + second, second, second, {11: 2.5, 21: second - 2.5}, {11: 2.5, 21: second - 2.5})
+        one.update(usage, OWNERS, (2, 0), {}, {})
+    assert (one.part(1), one.part(2)) == (0.0, pytest.approx(0.75))
 
 
 def test_samples_are_in_step_with_some_periods_only() -> None:

@@ -17,18 +17,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* class/cl90ce.h, class/cl90cd.h, class/cl90cdfecs.h, ctrl/ctrl90cd.h, ctrl/ctrl2080/ctrl2080gr.h, nvos.h of 580.126.20 */
-#define MEMORY_DEVICELESS 0x90ceu
-#define EVENT_BUFFER 0x90cdu
-#define ATTR_COHERENCY_CACHED (1u << 29)
-#define ATTR2_USER_READ_ONLY (1u << 22)
-#define BIND_FOR_UID_V2 0x20801238u
-#define ENABLE_EVENTS 0x90cd0101u
-#define KEEP_NEWEST 2u
-#define MAP_MEMORY 0x4eu
-#define MAP_READ_ONLY 1u
-#define SIMPLE_START 6u
-#define SIMPLE_END 7u
 /* Handles of this program's. */
 #define DEVICE 0x5c000001u
 #define SUBDEVICE 0x5c000002u
@@ -43,36 +31,6 @@ struct header {
     uint32_t get, put;
     uint64_t count, dropped, vardata_dropped;
 };
-struct record {
-    uint32_t type, vardata;
-    uint8_t tag, vmid;
-    uint16_t number;
-    uint32_t context, pid;
-    uint16_t reserved;
-    uint8_t instances[2];
-    uint64_t stamp;
-};
-struct buffer_params {
-    uint64_t header, records;
-    uint32_t record_size, record_count;
-    uint64_t vardata;
-    uint32_t vardata_size, free_threshold;
-    uint64_t notification;
-    uint32_t vardata_threshold, subdevice, flags, header_memory, record_memory, vardata_memory;
-};
-struct bind_params {
-    uint32_t buffer, record_size, detail, filter;
-    uint8_t all_users, pad[3];
-    uint32_t reason;
-};
-struct map_params {
-    uint32_t client, device, memory, pad;
-    uint64_t offset, length, address;
-    uint32_t status, flags;
-    int32_t fd, pad2;
-};
-_Static_assert (sizeof (struct record) == 32 && sizeof (struct buffer_params) == 72 && sizeof (struct map_params) == 56, "");
-
 static int control;
 static uint32_t client;
 
@@ -114,21 +72,26 @@ static const void *memory (uint32_t handle, uint64_t size, const char *name)
     union {
         NV_MEMORY_ALLOCATION_PARAMS params;
         uint8_t room[256]; /* longer from 545 on */
-    } memory = { .params = { .size = size, .attr = ATTR_COHERENCY_CACHED, .attr2 = ATTR2_USER_READ_ONLY } };
-    struct map_params map = { .device = 0, .memory = handle, .length = size, .status = 0xffff, .flags = MAP_READ_ONLY };
+    } memory = { .params = {
+                     .size = size, .attr = NVOS32_ATTR_COHERENCY_CACHED, .attr2 = NVOS32_ATTR2_PROTECTION_USER_READ_ONLY } };
+    nv_ioctl_nvos33_parameters_with_fd map = { .params = { .hClient = client,
+                                                           .hDevice = client,
+                                                           .hMemory = handle,
+                                                           .length = size,
+                                                           .status = 0xffff,
+                                                           .flags = NVOS33_FLAGS_ACCESS_READ_ONLY } };
     char text[64];
     void *mapped = MAP_FAILED;
-    uint32_t status = allocate (client, handle, MEMORY_DEVICELESS, &memory);
+    uint32_t status = allocate (client, handle, NV01_MEMORY_DEVICELESS, &memory);
 
     snprintf (text, sizeof (text), "memory_%s", name);
     say (text, status);
-    map.client = map.device = client;
     map.fd = open ("/dev/nvidiactl", O_RDWR | O_CLOEXEC);
-    ioctl (control, NV_REQUEST (MAP_MEMORY, sizeof (map)), &map);
-    if (status == NV_OK && map.status == NV_OK)
+    ioctl (control, NV_REQUEST (NV_ESC_RM_MAP_MEMORY, sizeof (map)), &map);
+    if (status == NV_OK && map.params.status == NV_OK)
         mapped = mmap (NULL, size, PROT_READ, MAP_SHARED, map.fd, 0);
     snprintf (text, sizeof (text), "mapped_%s", name);
-    say (text, mapped == MAP_FAILED ? map.status + 1 : 0);
+    say (text, mapped == MAP_FAILED ? map.params.status + 1 : 0);
     return mapped != MAP_FAILED ? mapped : NULL;
 }
 
@@ -143,12 +106,12 @@ static struct {
     uint64_t count, ns;
 } steps[TAGS][TAGS];
 
-static void add_step (const struct record *from, const struct record *to)
+static void add_step (const NV_EVENT_BUFFER_FECS_RECORD *from, const NV_EVENT_BUFFER_FECS_RECORD *to)
 {
-    if (from->tag >= TAGS || to->tag >= TAGS || to->stamp < from->stamp || to->stamp - from->stamp > 1000000)
+    if (from->tag >= TAGS || to->tag >= TAGS || to->timestamp < from->timestamp || to->timestamp - from->timestamp > 1000000)
         return;
     steps[from->tag][to->tag].count++;
-    steps[from->tag][to->tag].ns += to->stamp - from->stamp;
+    steps[from->tag][to->tag].ns += to->timestamp - from->timestamp;
 }
 
 static void say_steps (void)
@@ -182,22 +145,21 @@ int main (int argc, char **argv)
     NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS info = { 0 };
     NV0080_ALLOC_PARAMETERS device = { 0 };
     NV2080_ALLOC_PARAMETERS first = { 0 };
-    struct buffer_params buffer = { .record_size = sizeof (struct record),
-                                    .record_count = COUNT,
-                                    .subdevice = SUBDEVICE,
-                                    .header_memory = HEADER,
-                                    .record_memory = RECORDS };
-    struct bind_params bind = {
-        .buffer = BUFFER, .record_size = sizeof (struct record), .detail = argc > 2 ? 0 : 1, .all_users = 1
-    };
-    struct {
-        uint8_t enable, pad[3];
-        uint32_t flags;
-    } events = { .enable = 1, .flags = KEEP_NEWEST };
+    NV_EVENT_BUFFER_ALLOC_PARAMETERS buffer = { .recordSize = sizeof (NV_EVENT_BUFFER_FECS_RECORD),
+                                                .recordCount = COUNT,
+                                                .hSubDevice = SUBDEVICE,
+                                                .hBufferHeader = HEADER,
+                                                .hRecordBuffer = RECORDS };
+    NV2080_CTRL_GR_FECS_BIND_EVTBUF_FOR_UID_V2_PARAMS bind = { .hEventBuffer = BUFFER,
+                                                               .recordSize = sizeof (NV_EVENT_BUFFER_FECS_RECORD),
+                                                               .levelOfDetail = argc > 2 ? 0 : 1,
+                                                               .bAllUsers = 1 };
+    NV_EVENT_BUFFER_CTRL_CMD_ENABLE_EVENTS_PARAMS events = { .enable = 1,
+                                                             .flags = NV_EVENT_BUFFER_FLAG_OVERFLOW_POLICY_KEEP_NEWEST };
     const volatile struct header *header;
-    const volatile struct record *records;
+    const volatile NV_EVENT_BUFFER_FECS_RECORD *records;
     double seconds = argc > 1 ? atof (argv[1]) : 0, pause = argc > 2 ? 0.0002 : 0.1;
-    struct record before = { .tag = TAGS };
+    NV_EVENT_BUFFER_FECS_RECORD before = { .tag = TAGS };
     uint64_t since = 0, switches = 0, lost = 0, news = 0;
     uint32_t at, pid = 0, number = 0;
     int node;
@@ -212,26 +174,26 @@ int main (int argc, char **argv)
     say ("device", allocate (client, DEVICE, NV01_DEVICE_0, &device));
     say ("subdevice", allocate (DEVICE, SUBDEVICE, NV20_SUBDEVICE_0, &first));
     header = memory (HEADER, 4096, "header");
-    records = memory (RECORDS, COUNT * sizeof (struct record), "records");
-    say ("buffer", allocate (client, BUFFER, EVENT_BUFFER, &buffer));
-    say ("bound", call (SUBDEVICE, BIND_FOR_UID_V2, &bind, sizeof (bind)));
-    say ("reason", bind.reason);
-    say ("enabled", call (BUFFER, ENABLE_EVENTS, &events, sizeof (events)));
+    records = memory (RECORDS, COUNT * sizeof (NV_EVENT_BUFFER_FECS_RECORD), "records");
+    say ("buffer", allocate (client, BUFFER, NV_EVENT_BUFFER, &buffer));
+    say ("bound", call (SUBDEVICE, NV2080_CTRL_CMD_GR_FECS_BIND_EVTBUF_FOR_UID_V2, &bind, sizeof (bind)));
+    say ("reason", bind.reasonCode);
+    say ("enabled", call (BUFFER, NV_EVENT_BUFFER_CTRL_CMD_ENABLE_EVENTS, &events, sizeof (events)));
     at = header != NULL ? header->put : 0;
     for (double passed = 0; header != NULL && records != NULL && passed < seconds; passed += pause) {
         usleep ((useconds_t) (pause * 1e6));
         news += at != header->put;
         for (uint32_t put = header->put; at != put && put < COUNT; at = (at + 1) % COUNT) {
-            struct record one = *(const struct record *) (uintptr_t) &records[at];
+            NV_EVENT_BUFFER_FECS_RECORD one = *(const NV_EVENT_BUFFER_FECS_RECORD *) (uintptr_t) &records[at];
 
-            lost += switches != 0 && (uint16_t) (number + 1) != one.number;
-            number = one.number;
+            lost += switches != 0 && (uint16_t) (number + 1) != one.seqno;
+            number = one.seqno;
             switches++;
             add_step (&before, &one);
             before = one;
-            if (one.tag == SIMPLE_END && since != 0 && one.pid == pid && one.stamp > since)
-                add (pid, one.stamp - since);
-            since = one.tag == SIMPLE_START ? one.stamp : 0;
+            if (one.tag == NV_EVENT_BUFFER_FECS_CTXSWTAG_SIMPLE_END && since != 0 && one.pid == pid && one.timestamp > since)
+                add (pid, one.timestamp - since);
+            since = one.tag == NV_EVENT_BUFFER_FECS_CTXSWTAG_SIMPLE_START ? one.timestamp : 0;
             pid = one.pid;
         }
     }
