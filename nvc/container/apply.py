@@ -19,6 +19,7 @@ from nvc.base.undo import Undo
 from nvc.container import execute
 from nvc.container.execute import ATTRIBUTES, EXECUTORS, Place
 from nvc.container.ldcache import update
+from nvc.container.ldcache.program import open_program
 from nvc.container.operations import (
     DEVICE,
     DIRECTORY,
@@ -131,7 +132,7 @@ def prepare(located: Located, driver_root: str, operations: Iterable[Operation],
                 elif isinstance(operation, AllowDevices):
                     opened = _cgroup(located)
                 elif isinstance(operation, UpdateLdcache):
-                    opened = update.open_program(operation.ldconfig)
+                    opened = open_program(operation.ldconfig)
                 prepared.steps.append((operation, opened))
     except NvcError:
         prepared.close()

@@ -12,6 +12,7 @@ import stat
 from nvc.base.errors import ContainerError, reason
 from nvc.container import compat
 from nvc.container.compat import CompatLibrary
+from nvc.container.ldcache.program import HOST_LDCONFIG, host_ldconfig
 from nvc.container.messages import ContainerConfig, InspectReply, InspectRequest
 from nvc.linux import cgroup, owned
 from nvc.linux.fd import Fd, same_file
@@ -29,8 +30,6 @@ _MULTIARCH = {
     "aarch64": ("/usr/lib/aarch64-linux-gnu", "/var/empty"),
 }
 _OTHER_MULTIARCH = ("/usr/lib64", "/var/empty")
-#: Where the host's ldconfig is; .real is the program behind Ubuntu's shell script.
-HOST_LDCONFIG = ("/sbin/ldconfig.real", "/sbin/ldconfig")
 _ENDED = "the process has ended: --pid takes a process of the created, not yet started container"
 _LINKED = "name the directory itself, or give the link and the directory that it is in to root"
 _FOREIGN = "this process may not open the container's namespaces: run as root of its parent user namespace"
@@ -241,11 +240,6 @@ def _directories(root: Root, config: ContainerConfig) -> dict[str, str]:
         "libraries_directory": config.libraries_directory or libraries,
         "libraries32_directory": config.libraries32_directory or libraries32,
     }
-
-
-def host_ldconfig() -> str:
-    """The host's own program that updates the loader cache, "" when there is none."""
-    return next((path for path in HOST_LDCONFIG if os.path.exists(path)), "")
 
 
 def _ldconfig(text: str, log: Log) -> str:

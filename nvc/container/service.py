@@ -85,10 +85,9 @@ class Handlers:
         self._log = log
         self._parent = os.getpid()
         self._located: Located | None = None
-        self._is_ready = False
 
     def prepare(self) -> None:
-        """Name, parent-death signal, and no more rights than the phases need."""
+        """Name, parent-death signal, no more rights than the phases need, and the process that will be ldconfig."""
         from nvc.linux import procfd, rights
 
         rights.set_name("nvc:[container]")
@@ -98,6 +97,10 @@ class Handlers:
         os.umask(0o022)
         procfd.pin()
         rights.reduce_permitted()
+        # Before the imports that it does not need, and would copy.
+        from nvc.container.ldcache import program
+
+        program.in_advance()
 
     def inspect(self, request: InspectRequest, fds: list[int]) -> InspectReply:
         from nvc.container.lookup import inspect
@@ -110,24 +113,17 @@ class Handlers:
         """Close everything that belongs to the caller or the container; this process keeps only its memory."""
         if self._located is not None:
             self._located.close()
-        if self._is_ready:
-            from nvc.container.ldcache import process
+        from nvc.container.ldcache import process
 
-            unused = process.take()
-            if unused is not None:
-                unused.close()
+        unused = process.take()
+        if unused is not None:
+            unused.close()
         os.chdir("/")
         os.closerange(0, 3)
         self._log.close()
 
     def get_ready(self) -> None:
-        """While the caller plans, start the process that will be ldconfig, and import what ``apply`` needs."""
-        from nvc.container.ldcache import update
-
-        self._is_ready = True
-        # First: what is imported now need not be copied for it.
-        if self._located is not None and self._located.container.ldconfig:
-            update.in_advance(self._located.container.ldconfig)
+        """While the caller plans, import what ``apply`` needs whatever the plan is."""
         import nvc.container.apply  # noqa: F401
 
     def apply(self, request: ApplyRequest, fds: list[int]) -> ApplyReply:

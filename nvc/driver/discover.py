@@ -76,6 +76,13 @@ def files(host: Host, options: DriverOptions, version: str, environ: Mapping[str
     )
 
 
+def caps_ahead(host: Host) -> nvcaps.Nvcaps:
+    """The nvcaps, read before NVML has said which GPUs there are. Raises DetectionError."""
+    caps = nvcaps.Nvcaps(host, read_majors(host.system))
+    caps.read_ahead()
+    return caps
+
+
 def discover(
     host: Host,
     options: DriverOptions,
@@ -83,10 +90,11 @@ def discover(
     gpus: Sequence[NvmlGpu],
     environ: Mapping[str, str],
     installed: Installed | None = None,
+    caps: nvcaps.Nvcaps | None = None,
 ) -> Inventory:
     """Look for every row of the tables. Raises DetectionError; what is optional and missing becomes a warning.
 
-    installed: the files of this version, where ``files`` found them already.
+    installed: the files of this version, where ``files`` found them already. caps: the nvcaps, where they were read.
     """
     version = checked_version(system.driver_version)
     where = platform(host)
@@ -101,7 +109,7 @@ def discover(
     majors = read_majors(host.system)
     nodes, more = find_nodes(host.nodes, majors, options, served_nodes(host))
     warnings += more
-    caps = nvcaps.Nvcaps(host, majors)
+    caps = caps or nvcaps.Nvcaps(host, majors)
     found, more = find_gpus(host, gpus, caps)
     warnings += more
     config, monitor = (caps.optional(path, warnings) for path in (nvcaps.MIG_CONFIG, nvcaps.MIG_MONITOR))

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from nvc.base.log import Log
     from nvc.driver.discover import Installed
+    from nvc.driver.nvcaps import Nvcaps
     from nvc.model import DriverInfo, DriverOptions, Host
 
     Facts = tuple[NvmlSystem, tuple[NvmlGpu, ...]]
@@ -146,13 +147,16 @@ def look_ahead(
     try:
         version = nvrm_version(read_text(host_path(host.nodes, f"{DRIVER}/version")))
         if version and not platform(host):
-            _ahead[:] = [(_subject(host, options, version, environ), *_look(host, options, version, environ, watch))]
+            from nvc.driver.discover import caps_ahead
+
+            found = _look(host, options, version, environ, watch)
+            _ahead[:] = [(_subject(host, options, version, environ), *found, caps_ahead(host))]
     except (OSError, NvcError):
         _ahead.clear()
 
 
-#: What ``look_ahead`` found: of what, the identities of what it looked at, the files.
-_ahead: list[tuple[tuple[Any, ...], dict[str, str], Installed]] = []
+#: What ``look_ahead`` found: of what, the identities of what it looked at, the files, the nvcaps.
+_ahead: list[tuple[tuple[Any, ...], dict[str, str], Installed, Nvcaps]] = []
 
 
 def _subject(host: Host, options: DriverOptions, version: str, environ: Mapping[str, str]) -> tuple[Any, ...]:
@@ -194,7 +198,7 @@ def _discover(
     version = checked_version(system.driver_version)
     ahead = _ahead.pop() if _ahead else None
     if ahead is not None and ahead[0] == _subject(host, options, version, environ) and (ahead[1] or not watch):
-        return discover(host, options, system, gpus, environ, ahead[2]), ahead[1]
+        return discover(host, options, system, gpus, environ, *ahead[2:]), ahead[1]
     watching = watched_identities(host, watched(version, options, environ)) if watch else {}
     inventory = discover(host, options, system, gpus, environ)
     if watch:

@@ -7,9 +7,11 @@ Capability files are read below the driver root, /proc/devices and mig-minors on
 
 from __future__ import annotations
 
+import os
+
 from nvc.base.errors import DetectionError, reason
 from nvc.driver.locate import host_path, read_text, resolve, status
-from nvc.driver.places import CAPABILITIES, CAPS_MAJOR, DRIVER, cap_node, read_majors
+from nvc.driver.places import CAPABILITIES, CAPS_MAJOR, DRIVER, GPUS, cap_node, read_majors
 from nvc.formats import FormatError
 from nvc.formats.procfs import file_attributes, mig_minors
 from nvc.model import NVCAPS_DEV, NVCAPS_NONE, NVCAPS_PROC, Nvcap
@@ -65,13 +67,14 @@ def read_minor(host: Host, path: str) -> int:
 
 
 class Nvcaps:
-    """The nvcaps of a host. mig-minors is read at most once, and only when needed."""
+    """The nvcaps of a host. mig-minors is read at most once, and only when needed or ahead."""
 
     def __init__(self, host: Host, majors: dict[str, int]) -> None:
         self._host = host
         self._major = majors.get(CAPS_MAJOR, -1)
         self._text: str | None = None
         self._problem = ""
+        self._nodes: dict[int, tuple[DeviceNode, ...]] = {}
         self.style = style(host, majors)
 
     def access(self, directory: str) -> Nvcap:
@@ -116,7 +119,19 @@ class Nvcaps:
         """Every node that mig-minors lists for a GPU, whether the instance exists or not."""
         if self.style != NVCAPS_DEV:
             return ()
-        return tuple(cap_node(self._major, row.minor) for row in self.minors(minor) if row.gpu == minor)
+        if minor not in self._nodes:
+            rows = self.minors(minor)
+            self._nodes[minor] = tuple(cap_node(self._major, row.minor) for row in rows if row.gpu == minor)
+        return self._nodes[minor]
+
+    def read_ahead(self) -> None:
+        """Do the work of ``of_gpu`` for the GPUs that are bound, whose minors mostly are 0 and up."""
+        try:
+            count = len(os.listdir(host_path(self._host.nodes, GPUS)))
+        except OSError:
+            return
+        for minor in range(count):
+            self.of_gpu(minor)
 
     def minors(self, gpu: int | None = None) -> tuple[MigMinor, ...]:
         """The rows of mig-minors, of all GPUs or of one; none, and a ``problem``, when it cannot be read."""

@@ -11,8 +11,8 @@ import os
 import time
 
 from nvc.base.log import Log
-from nvc.container import lookup, service
-from nvc.container.ldcache import update
+from nvc.container import service
+from nvc.container.ldcache import program
 from nvc.linux import memory
 from nvc.linux.fd import Fd
 from rpc import channel, process
@@ -63,7 +63,7 @@ class StandbyService:
         self._end.close()
         self._handlers.prepare()
         self._handlers.get_ready()
-        self._other.send(b"%d" % update.in_advance(lookup.host_ldconfig()))
+        self._other.send(b"%d" % program.in_advance())
         memory.prefault()
         received = self._other.receive()
         self._other.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 from nvc.base.log import Log
 from nvc.container.apply import apply
 from nvc.container.ldcache import process
-from nvc.container.ldcache.update import open_program
+from nvc.container.ldcache.program import open_program
 from nvc.container.lookup import Located
 from nvc.container.operations import UpdateLdcache
 

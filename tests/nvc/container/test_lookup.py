@@ -14,7 +14,8 @@ from nvc.base.errors import ContainerError
 from nvc.base.log import Log
 from nvc.container import lookup as module
 from nvc.container.compat import CompatLibrary
-from nvc.container.lookup import HOST_LDCONFIG, inspect
+from nvc.container.ldcache.program import HOST_LDCONFIG
+from nvc.container.lookup import inspect
 from nvc.container.messages import ContainerConfig, InspectRequest
 from nvc.model import CgroupRef
 from tests.support import injection

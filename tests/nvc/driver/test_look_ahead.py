@@ -7,7 +7,7 @@ import os
 import pytest
 
 from nvc.base.errors import DetectionError
-from nvc.driver import discover, inventory
+from nvc.driver import discover, inventory, nvcaps
 from nvc.driver.facts import NvmlGpu, NvmlSystem
 from nvc.driver.inventory import load, look_ahead
 from nvc.model import DriverOptions, Inventory
@@ -97,6 +97,26 @@ def test_what_a_failed_query_left_is_not_taken_later(machine: Machine, looked: l
     machine.load()
 
     assert looked == [VERSION, VERSION]
+
+
+def test_nvcaps_of_bound_gpus_are_read_ahead(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = machine.load()
+    machine.cache.unlink()
+    assert plain.gpus[0].mig_nodes
+    read: list[str] = []
+    parse = nvcaps.mig_minors
+    monkeypatch.setattr(nvcaps, "mig_minors", lambda text, gpu: read.append(f"GPU {gpu}") or parse(text, gpu))
+
+    def query() -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
+        look_ahead(machine.host, machine.options, machine.environ)
+        read.append("queried")
+        return machine.query()
+
+    found = load(
+        machine.host, machine.options, query, cache=str(machine.cache), log=machine.log, environ=machine.environ
+    )
+    assert found == plain
+    assert read == [f"GPU {gpu.minor}" for gpu in plain.gpus] + ["queried"]
 
 
 def test_without_a_cache_nothing_is_watched(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from nvc.container.ldcache import process, sandbox
-from nvc.container.ldcache.update import open_program
+from nvc.container.ldcache.program import open_program
 from nvc.linux import raw_ctypes, syscalls
 from tests.support import injection, native
 from tests.support.injection import container, isolated, locate

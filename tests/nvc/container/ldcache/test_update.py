@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from nvc.base.errors import LdcacheError
-from nvc.container.ldcache.update import open_program
-from nvc.container.lookup import HOST_LDCONFIG
+from nvc.container.ldcache.program import HOST_LDCONFIG, open_program
 from nvc.linux import syscalls
 from tests.support import injection
 from tests.support.injection import container, isolated, locate, mountinfo, tree
