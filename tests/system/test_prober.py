@@ -153,6 +153,28 @@ def test_what_is_published_is_what_the_driver_says(place: Path) -> None:
     with_gpu(place, inside)
 
 
+def test_of_what_the_prober_asked_for_as_root_only_a_mapping_for_reading_is_left(place: Path) -> None:
+    """The trace of context switches: no descriptor reaches the client that has it, so no call does."""
+
+    def inside(gpu: SimGpu) -> None:
+        with Tenants(gpu, place) as tenants:
+            tenants.add(1, memory=10 * GIB)
+            with probing(tenants, 1):
+                pid = usage.prober_pid(tenants.guard._contention)
+                clients = [line for line in os.listdir(f"/proc/{pid}/fd") if named(f"/proc/{pid}/fd/{line}")]
+                maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
+                assert len(clients) == 1, "its own, made without rights"
+                assert [line.split()[1] for line in maps if "nvidiactl" in line] == ["r--s"]
+                status = Path(f"/proc/{pid}/status").read_text()
+                assert "CapEff:\t0000000000000000" in status and "Seccomp:\t2" in status
+
+    with_gpu(place, inside)
+
+
+def named(link: str) -> bool:
+    return os.readlink(link).endswith("/nvidiactl")
+
+
 def test_a_process_that_the_driver_does_not_list(place: Path) -> None:
     """One without a subdevice is asked about where it is named, and from then on while it holds memory."""
 
