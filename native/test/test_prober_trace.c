@@ -188,6 +188,13 @@ static void hostile (void)
         tap_ok (traced == NULL && prober.on_count == 0 && look (30 * MS) == NULL, "a time that cannot be ends the trace");
     }
     start (0);
+    record (BEGIN, 11, 0);
+    look (MS);
+    number += 5;
+    record (END, 11, 10 * MS);
+    ring[1].timestamp = UINT64_MAX;
+    tap_ok (look (20 * MS) == NULL && prober.on_count == 0, "nor is it gone on with after a loss");
+    start (0);
     memset (ring, 0xff, sizeof (ring));
     look (MS);
     look (500 * MS);
@@ -227,8 +234,34 @@ static void drifts (void)
     }
 }
 
+/* Of one that is on for hours without a record, by a GPU whose clock is slower; and records that are told late. */
+static void estimates (void)
+{
+    uint64_t sum = 0;
+
+    start (0);
+    record (BEGIN, 11, 0);
+    for (unsigned i = 0; i < 20000; i++) {
+        look (i * SECOND / 2 + 20 * MS);
+        sum += had (11);
+    }
+    tap_ok (sum > 9990 * SECOND * 9998 / 10000, "time goes on without records");
+    record (END, 11, 9999 * SECOND);
+    look (10000 * SECOND + 20 * MS);
+    sum += had (11);
+    tap_ok (sum == 9999 * SECOND, "and no faster than the GPU's clock may");
+    start (0);
+    record (BEGIN, 11, 0);
+    look (5 * MS);
+    record (END, 11, 400 * MS);
+    record (BEGIN, 12, 500 * MS);
+    look (1000 * MS);
+    tap_ok (had (11) == 400 * MS && had (12) > 390 * MS, "the newest record may be an old one");
+}
+
 int main (void)
 {
+    estimates ();
     turns ();
     stays ();
     wraps ();

@@ -33,6 +33,8 @@ SAMPLE_US, SAMPLES = 200_000, WINDOW_NS // 200_000_000
 _GAP = 0.1
 #: The trace is up to so much longer or shorter than the time between two answers.
 _TRACE_NS = 500_000_000
+#: Of busy time; slices of 0.5 ms and switches of 0.22 leave 0.69.
+_LEAST_PART = 0.6
 #: Without a sample for so long there is no ratio.
 STALE_NS = 5_000_000_000
 
@@ -170,7 +172,7 @@ class ComputedTime:
             self._alone[tenant] = self._alone.get(tenant, 0.0) + busy
             return True
         if named and in_step:
-            if gpu.traced_ns <= before.traced_ns:
+            if sum(engine.values()) < _LEAST_PART * busy:
                 return False
             named = engine
         self._shared += busy
@@ -196,8 +198,9 @@ class ComputedTime:
         tenants = named.keys() | now.alone.keys()
         wanted = {tenant: _grown(now.alone, begin.alone, tenant) + each * named.get(tenant, 0.0) for tenant in tenants}
         engine = {tenant: sampled * part for tenant, part in _engine_parts(begin, now, tenants).items()}
-        # By what four deviations of such samples are: then the driver traces no more.
-        if any(size - engine[tenant] > 2 * math.sqrt(sampled * SAMPLE_US * 1000) for tenant, size in wanted.items()):
+        # More than four deviations of such samples, or than switches take: the trace is not of these processes.
+        off = max((size - engine[tenant] for tenant, size in wanted.items()), default=0.0)
+        if off > 2 * math.sqrt(sampled * SAMPLE_US * 1000) or sum(engine.values()) < _LEAST_PART * sum(wanted.values()):
             engine = dict.fromkeys(tenants, float(sampled))
         most, weights = {}, named if min(engine.values(), default=0) >= sampled else engine
         for tenant in tenants:

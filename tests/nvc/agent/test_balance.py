@@ -13,6 +13,7 @@ from nvc.agent import owners as under_test
 from nvc.agent.balance import ACT_NS, PER_PROCESS, SAY_NS, TOLERANCE, Balance, Finding, Sight
 from nvc.agent.metrics.exposition import text
 from nvc.agent.owners import Owners
+from nvc.agent.probing import IDLE_S, Probing
 from nvc.agent.state import records
 from nvc.agent.state.records import Member, TenantRecord
 from nvc.agent.status import AgentStatus, StatusGpu
@@ -249,6 +250,18 @@ def test_processes_are_known_by_the_kernel_s_word(
     finally:
         supervisor.kill()
         supervisor.wait()
+
+
+def test_a_gpu_on_which_nothing_happens_is_balanced_less_often() -> None:
+    """Also where a context that has no work stays on the engine, as the driver's trace says."""
+    times = {"computed": {11: 5}, "traced_ns": 10**9, "traced": {11: 10**9}}
+    before = GpuUsage(UUID, 10**9, IDLE, GIB, IDLE, {11: MIB}, 10**9, 5, **times)
+    probing = Probing()
+    probing._asked[UUID], probing._findings[UUID], probing._balanced[UUID] = before, Finding(0, 0), 100.0
+    later = before.replace(asked_ns=2 * 10**9, sampled_ns=2 * 10**9, traced_ns=2 * 10**9, traced={11: 2 * 10**9})
+    assert not probing._is_due(later, 101.0)
+    assert probing._is_due(later, 100.0 + IDLE_S)
+    assert probing._is_due(later.replace(busy_ns=6), 101.0)
 
 
 def test_each_container_of_a_group_is_known_by_its_cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -227,17 +227,19 @@ def test_time_of_which_the_trace_knows_nothing_may_be_anybodys() -> None:
     assert (one.part(1), one.part(2)) == pytest.approx((0.6, 0.4))
     one = begun()
     for second in range(1, 11):
-        usage = gpu(100 + second, second, second, {11: 0.6 * second, 21: 0.4 * second})
-        if second > 8:  # the trace has just begun
-            usage = usage.replace(traced_ns=(second - 8) * SECOND, traced={21: (second - 8) * SECOND})
+        usage = gpu(100 + second, second, second, {11: 0.2 * second, 21: 0.8 * second})
+        if second > 3:  # the trace has begun then
+            usage = usage.replace(traced_ns=(second - 3) * SECOND, traced={21: (second - 3) * SECOND})
         one.update(usage, OWNERS, BOTH, {}, {})
-    assert (one.part(1), one.part(2)) == pytest.approx((0.6, 0.4))
+    assert (one.part(1), one.part(2)) == pytest.approx((0.2, 0.8))
 
 
 def test_a_trace_that_samples_contradict_is_none() -> None:
     """A driver that does not trace any more: as if the one that was on last were on still."""
     one = traced(10, {11: (0.5, 1.0), 21: (0.5, 0.0)})
     assert (one.part(1), one.part(2)) == pytest.approx((0.5, 0.5))
+    one = traced(10, {11: (0.05, 0.0), 21: (0.1, 0.0), 99: (0.0, 1.0)}, busy=0.15)
+    assert (one.part(1), one.part(2)) == pytest.approx((0.05, 0.1)), "nor one with numbers of another pid namespace"
 
 
 def test_in_step_with_phases_the_trace_measures() -> None:
@@ -257,6 +259,12 @@ def test_what_a_tenant_that_is_over_had_on_the_engine_is_not_the_others() -> Non
         usage = gpu(100 + second, second, second, {11: 2.5, 21: second - 2.5}, {11: 2.5, 21: second - 2.5})
         one.update(usage, OWNERS, (2, 0), {}, {})
     assert (one.part(1), one.part(2)) == (0.0, pytest.approx(0.75))
+    one = traced(20, {11: (0.5, 0.5), 21: (0.5, 0.5)})
+    one.gone(1)
+    for second in range(1, 6):
+        named, on = {11: 10, 21: 10 + 0.4 * second, 99: 0.6 * second}, {11: 10, 21: 10 + 0.6 * second, 99: 0.4 * second}
+        one.update(gpu(120 + second, 20 + second, 20 + second, named, on), OWNERS, (2, 0), {}, {})
+    assert one.part(2) == pytest.approx(0.55), "by the trace: half of five seconds, and 0.6 of five"
 
 
 def test_samples_are_in_step_with_some_periods_only() -> None:
