@@ -254,8 +254,8 @@ def test_processes_are_known_by_the_kernel_s_word(
 
 def test_a_gpu_on_which_nothing_happens_is_balanced_less_often() -> None:
     """Also where a context that has no work stays on the engine, as the driver's trace says."""
-    times = {"computed": {11: 5}, "traced_ns": 10**9, "traced": {11: 10**9}}
-    before = GpuUsage(UUID, 10**9, IDLE, GIB, IDLE, {11: MIB}, 10**9, 5, **times)
+    sampled = GpuUsage(UUID, 10**9, IDLE, GIB, IDLE, {11: MIB}, 10**9, 5, {11: 5})
+    before = sampled.replace(traced_ns=10**9, traced={11: 10**9})
     probing = Probing()
     probing._asked[UUID], probing._findings[UUID], probing._balanced[UUID] = before, Finding(0, 0), 100.0
     later = before.replace(asked_ns=2 * 10**9, sampled_ns=2 * 10**9, traced_ns=2 * 10**9, traced={11: 2 * 10**9})
