@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 
 from nvc.guard import usage
+from nvc.guard.prober import Prober
+from nvc.guard.supervisors import USER_COUNT, USERS
 from tests.support.agent_tenants import AgentTenant, RunningAgent
 from tests.support.guarded import build_launcher
+from tests.support.leftovers import until
 from tests.support.manager import ioctl, request
 from tests.support.native import build
 from tests.support.nv_numbers import NUMBERS
@@ -171,3 +174,25 @@ def test_without_samples_the_ratio_is_said_to_be_an_estimate(machine: Path) -> N
             assert status[0]["achieved_ratio"] > 0
 
     with_gpu(machine, inside)
+
+
+def test_a_gpu_that_cannot_be_traced_leaves_the_others_their_trace(tmp_path: Path) -> None:
+    """Of eight simulated GPUs one trace can be mapped."""
+    make_machine(tmp_path, "h100x8")
+    program = str(build("nvc-prober") / "nvc-prober")
+
+    def inside(_: SimGpu) -> None:
+        page = usage.open_page("")
+        prober = Prober(program, page, USERS + USER_COUNT, "/dev", "", lambda _: [])
+        prober.need()
+        try:
+            assert prober.look() == ""
+            assert until(lambda: len(usage.read(page).gpus) == 8, seconds=20)
+            time.sleep(1.0)  # twice its period
+            found = usage.read(page).gpus.values()
+            assert sorted(gpu.traced_ns > 0 for gpu in found) == [False] * 7 + [True]
+        finally:
+            prober.close()
+            os.close(page)
+
+    with_gpu(tmp_path, inside)
