@@ -44,7 +44,7 @@ struct limits_gpu {
     uint32_t priority;
     uint32_t flags;
     uint32_t latency; /* of a service (PRIORITY_HIGH): microseconds that it waits for others at most; 0: no service. The agent's */
-    uint32_t spare;
+    uint32_t idle; /* seconds without computing after which it may be suspended; 0: never. The agent's */
     uint64_t
         request; /* of a range of memory, bytes that are guaranteed, and the most; `memory` is in force. 0: no range. The agent's */
     uint64_t most;

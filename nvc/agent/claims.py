@@ -7,6 +7,7 @@ import time
 from collections import deque
 
 from nvc.agent.dividing import Claim
+from nvc.agent.state.records import IDLE
 from nvc.base.record import Record
 from nvc.bindings.reasons import OVER_QUOTA
 from nvc.share import admission, store
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nvc.agent.agent import Agent
+    from nvc.agent.idle import Idleness
     from nvc.agent.tenant import Tenant
     from nvc.guard.usage import GpuUsage
     from nvc.share.limits import Limits
@@ -41,8 +43,8 @@ class Sight(Record):
 class Claims:
     """Of all GPUs. coming: limits of containers that are about to become tenants, by key. For the agent's thread."""
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
+    def __init__(self, agent: Agent, idleness: Idleness) -> None:
+        self._agent, self._idleness = agent, idleness
         self.coming: dict[str, Limits] = {}
         #: UUID -> (when, bytes in use that are of no tenant), newest last.
         self._outside: dict[str, deque[tuple[int, int]]] = {}
@@ -57,9 +59,14 @@ class Claims:
         self._here: dict[int, tuple[Sequence[int], float]] = {}
 
     def uuids(self) -> list[str]:
-        """GPUs on which a range is, or is about to be."""
+        """GPUs on which a share that moves is, or is about to be: a range, or one with ``idle``."""
         every = [*(tenant.limits for tenant in self._agent.tenants), *self.coming.values()]
-        return list(dict.fromkeys(gpu.uuid for limits in every for gpu in limits.gpus if gpu.request))
+        return list(dict.fromkeys(gpu.uuid for limits in every for gpu in limits.gpus if gpu.request or gpu.idle))
+
+    def has_range(self, uuid: str) -> bool:
+        """Whether requests on a GPU are guaranteed: admission saw that they fit."""
+        every = [*(tenant.limits for tenant in self._agent.tenants), *self.coming.values()]
+        return any(gpu.request for limits in every for gpu in limits.gpus if gpu.uuid == uuid)
 
     def comes_back(self, tenant: Tenant, memory: Sequence[int]) -> None:
         """Its memory is about to come back from the host."""
@@ -147,6 +154,8 @@ class Claims:
             gpu.priority,
             suspended is not None and not returns,
             min(returns, most - used),
+            self._idleness.is_idle(tenant),
+            suspended is not None and suspended.cause == IDLE and not returns,
         )
 
     def _wants(self, tenant: Tenant, refusals: int, has_little: bool) -> bool:

@@ -28,7 +28,8 @@ class Claim(Record):
 
     request: what it is promised. most: what it may have; the same without a range. limit: in force. used: charged.
     wants: it was refused memory lately, or has little left. sleeps: it is suspended, and gets no headroom. returns:
-    what it brings back from the host.
+    what it brings back from the host. is_idle: it computed nothing for so long as its share says. lends: it was
+    suspended for that, and others may have its request meanwhile.
     """
 
     number: int
@@ -40,6 +41,8 @@ class Claim(Record):
     priority: str = "normal"
     sleeps: bool = False
     returns: int = 0
+    is_idle: bool = False
+    lends: bool = False
 
     @property
     def has_range(self) -> bool:
@@ -56,7 +59,7 @@ class Claim(Record):
     @property
     def promised(self) -> int:
         """What it has or is to have of the GPU, whatever others want."""
-        return max(self.request, self.used + self.returns)
+        return max(0 if self.lends else self.request, self.used + self.returns)
 
 
 def shortage(capacity: int, claims: Iterable[Claim]) -> int:
@@ -99,14 +102,19 @@ def moves(capacity: int, claims: Sequence[Claim]) -> tuple[dict[int, int], dict[
 
 
 def victims(claims: Iterable[Claim]) -> list[Claim]:
-    """Tenants above their requests, in the order in which they are suspended: the lowest priority first, then that
-    which frees the most."""
-    above = [
+    """Tenants that may be suspended for others, in that order: idle ones; then those above their requests, the lowest
+    priority first, then that which frees the most."""
+    found = [
         claim
         for claim in claims
-        if claim.has_range and claim.used > claim.request and not (claim.sleeps or claim.returns)
+        if (claim.is_idle and claim.used) or (claim.has_range and claim.used > claim.request)
+        if not (claim.sleeps or claim.returns)
     ]
-    return sorted(above, key=lambda claim: (RANK[claim.priority], claim.request - claim.used))
+    return sorted(found, key=lambda claim: (not claim.is_idle, RANK[claim.priority], -_freed(claim)))
+
+
+def _freed(claim: Claim) -> int:
+    return claim.used if claim.is_idle else claim.used - claim.request
 
 
 def _fixed(claims: Iterable[Claim]) -> int:

@@ -3,6 +3,7 @@
 Limits are lowered, that is in force, what is in use is read again, and only then are others raised: an agent that ends
 at any place leaves limits that keep every request (``nvc.agent.dividing``). Memory above a request that another's
 request needs is reclaimed by suspending its tenant (``nvc.agent.suspending``), which comes back when there is room.
+So is all memory of a tenant that is idle (``nvc.agent.idle``): that comes back when it wants to compute.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from nvc.agent import dividing
 from nvc.agent.claims import Claims
 from nvc.agent.part import Part
-from nvc.agent.state.records import RECLAIMED
+from nvc.agent.state.records import IDLE, RECLAIMED
 from nvc.base.errors import ContainerError, NvcError
 from nvc.share import change
 from nvc.share.model import RANK
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
 
     from nvc.agent.agent import Agent
+    from nvc.agent.idle import Idleness
     from nvc.agent.suspending import Suspending
     from nvc.agent.tenant import Tenant
     from nvc.share.entry import Entry
@@ -34,11 +36,13 @@ if TYPE_CHECKING:
 _ROUNDS = 3
 #: Part of a GPU that may lack, for the driver keeps some memory for itself; seconds that more does before a tenant is
 #: suspended: the driver's numbers are half a second old.
-_TOLERANCE, _LACKS_S = 64, 2.0
+_TOLERANCE, _LACKS_S = 1 / 64, 2.0
 #: Seconds that a container waits at its start for memory that is reclaimed; for a tenant's work to end; until one that
 #: could not be suspended is tried again; between two tries to resume one.
 _ROOM_S, _LOCK_S, _AGAIN_S, _RESUME_S = 60.0, 10.0, 60.0, 2.0
 _LOOK_S = 0.1
+#: Seconds that a tenant that wakes waits for the driver's numbers to say that there is room, before more is reclaimed.
+_WAKE_S = 1.5
 
 
 class Ranges(Part):
@@ -47,8 +51,10 @@ class Ranges(Part):
     _agent: Agent
     _claims: Claims
 
-    def __init__(self, suspending: Suspending) -> None:
-        self._suspending = suspending
+    def __init__(self, suspending: Suspending, idleness: Idleness) -> None:
+        self._suspending, self._idleness = suspending, idleness
+        idleness.wake = self._wake
+        self._waking: set[int] = set()
         self._turn = asyncio.Lock()
         self._due = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -62,7 +68,7 @@ class Ranges(Part):
 
     async def start(self, agent: Agent) -> None:
         self._agent = agent
-        self._claims = Claims(agent)
+        self._claims = Claims(agent, self._idleness)
         self._begin(self._run())
 
     async def stop(self) -> None:
@@ -89,9 +95,9 @@ class Ranges(Part):
     async def making_room(self, key: str, limits: Limits) -> None:
         self._claims.coming[key] = limits
         try:
-            ranged = set(self._claims.uuids())
+            moving = set(self._claims.uuids())
             for gpu in limits.gpus:
-                if gpu.uuid in ranged:
+                if gpu.uuid in moving:
                     await self._reclaim(gpu.uuid, f"a container that starts: {key}")
         except BaseException:
             self._claims.coming.pop(key, None)
@@ -168,7 +174,7 @@ class Ranges(Part):
     # Reclaiming.
 
     def _look_for_lack(self, uuid: str) -> None:
-        if self._lack(uuid) <= 0:
+        if self._lack(uuid, _TOLERANCE) <= 0:
             self._lacking.pop(uuid, None)
             return
         since = self._lacking.setdefault(uuid, time.monotonic())
@@ -184,9 +190,12 @@ class Ranges(Part):
         finally:
             self._looking.discard(uuid)
 
-    async def _reclaim(self, uuid: str, why: str) -> None:
-        """Suspend tenants until no request lacks memory. Raises ContainerError where that cannot be."""
-        until, since = time.monotonic() + _ROOM_S, time.monotonic()
+    async def _reclaim(self, uuid: str, why: str, *, wakes: bool = False) -> None:
+        """Suspend tenants until no request lacks memory.
+
+        wakes: for a tenant that has to have all of its memory back. Raises ContainerError where what is promised lacks.
+        """
+        until, since = time.monotonic() + _ROOM_S, 0.0 if wakes else time.monotonic()
         failed: list[str] = []
         while True:
             try:
@@ -194,10 +203,12 @@ class Ranges(Part):
                 await self._divide(uuid)
             except NvcError as error:
                 self._tell(str(error), error.hint)
-            lack = self._lack(uuid)
+            lack = self._lack(uuid, 0 if wakes else _TOLERANCE)
             if lack <= 0:
                 return
             victims = self._victims(uuid)
+            if not victims and not self._claims.has_range(uuid):
+                return
             waits = uuid in self._reclaiming or time.monotonic() - since < _LACKS_S
             if time.monotonic() > until or not (victims or waits):
                 held = "; ".join(failed) or "no container has memory above its request there"
@@ -210,7 +221,7 @@ class Ranges(Part):
                 continue
             self._reclaiming.add(uuid)
             try:
-                await self._suspending.suspend(victims[0], _LOCK_S, cause=RECLAIMED, message=f"for {why}")
+                await self._suspend(victims[0], why)
             except NvcError as error:
                 self._not_before[victims[0].number] = time.monotonic() + _AGAIN_S
                 failed.append(str(error))
@@ -218,13 +229,24 @@ class Ranges(Part):
             finally:
                 self._reclaiming.discard(uuid)
 
-    def _lack(self, uuid: str) -> int:
-        """Bytes; by the driver's answer that is best for the tenants: one that comes late suspends none."""
+    async def _suspend(self, tenant: Tenant, why: str) -> None:
+        """Raises NvcError."""
+        if not self._idleness.is_idle(tenant):
+            await self._suspending.suspend(tenant, _LOCK_S, cause=RECLAIMED, message=f"for {why}")
+            return
+        await self._idleness.begin(tenant)
+        await self._suspending.suspend(tenant, _LOCK_S, cause=IDLE, message=f"idle, for {why}")
+
+    def _lack(self, uuid: str, tolerance: float) -> int:
+        """Bytes; by the driver's answer that is best for the tenants: one that comes late suspends none.
+
+        tolerance: the part of the GPU that may lack.
+        """
         sight = self._claims.sight(uuid)
         if sight is None:
             return 0
         lack = dividing.shortage(sight.most, sight.claims)
-        return lack if lack > sight.total // _TOLERANCE else 0
+        return lack if lack > sight.total * tolerance else 0
 
     def _victims(self, uuid: str) -> list[Tenant]:
         sight = self._claims.sight(uuid)
@@ -251,6 +273,31 @@ class Ranges(Part):
         order = sorted(asleep, key=lambda one: -max(RANK[gpu.priority] for gpu in one.limits.gpus))
         if order:
             self._begin(self._resume(order))
+
+    def _wake(self, tenant: Tenant, why: str) -> None:
+        if tenant.number not in self._waking:
+            self._waking.add(tenant.number)
+            self._begin(self._wake_up(tenant, why))
+
+    async def _wake_up(self, tenant: Tenant, why: str) -> None:
+        """As soon as others have given the memory back that it had."""
+        try:
+            self._agent.journal.write("wake", container=tenant.name, message=why)
+            problem = ""
+            while tenant.record.suspended is not None and self._agent.tenants.by_number(tenant.number) is tenant:
+                self._claims.comes_back(tenant, tenant.record.suspended.memory)
+                try:
+                    for gpu in tenant.limits.gpus:
+                        await self._reclaim(gpu.uuid, f"container {tenant.name}, which wakes", wakes=True)
+                    await self._suspending.resuming(tenant, _WAKE_S)
+                except NvcError as error:
+                    if not problem:
+                        problem = f"{error}; it sleeps until then"
+                        self._agent.journal.write("warning", message=problem, hint=error.hint)
+                    await asyncio.sleep(_LOOK_S)
+        finally:
+            self._waking.discard(tenant.number)
+            self._idleness.ended(tenant.number)
 
     async def _resume(self, order: Sequence[Tenant]) -> None:
         for tenant in order:

@@ -12,6 +12,7 @@ from nvc.agent import pageable
 from nvc.agent.accounting import Accounting
 from nvc.agent.agent import Agent, AgentOptions
 from nvc.agent.energy_counters import EnergyCounters
+from nvc.agent.idle import Idleness
 from nvc.agent.journal import Journal
 from nvc.agent.notify import Systemd
 from nvc.agent.parts import Metrics, Prefork, Scheduling
@@ -63,9 +64,9 @@ def agent(settings: Settings | None, directory: str, store: str, config: str) ->
     # Accounting is told first of a tenant's end: the others still know what it used.
     machine = host(general.sim) if general.sim else Host(root=general.root, ldcache=general.ldcache)
     counters = EnergyCounters(machine, general.uid, general.gid)
-    suspending = Suspending()
-    ranges = Ranges(suspending)
-    parts = (Accounting(counters), Scheduling(), Probing(), suspending, ranges, Xids(), Metrics(), Prefork())
+    suspending, idleness = Suspending(), Idleness()
+    moving = (suspending, idleness, Ranges(suspending, idleness))
+    parts = (Accounting(counters), Scheduling(), Probing(), *moving, Xids(), Metrics(), Prefork())
     made = Agent(options, journal, inventory, parts)
     asyncio.run(made.run(Systemd(os.environ)))
 

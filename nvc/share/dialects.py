@@ -128,6 +128,7 @@ def filled(share: GpuShare, default: GpuShare) -> GpuShare:
         share.latency or default.latency,
         memory.request,
         memory.request_part,
+        share.idle or default.idle,
     )
 
 

@@ -37,6 +37,7 @@ def _tighter(before: ResolvedGpu, later: ResolvedGpu) -> ResolvedGpu:
         weight=_lower(before.weight, later.weight),
         priority=priority,
         oversubscribe=before.oversubscribe and later.oversubscribe,
+        idle=_lower(before.idle, later.idle),
         latency=max(before.latency, later.latency) if priority == SERVICE else 0,
     )
 

@@ -31,10 +31,10 @@ GENERATION, CHECKSUM = 12, 16
 #: Where the checksum begins to count: flags, gpu_count, node_count, period, driver, container.
 BODY = 64
 _BODY = struct.Struct("<4I32s64s")
-#: uuid, memory, cap, weight, priority, flags, latency, request, most. A service is of high priority with a latency:
-#: supervisors and libraries that know no services give it that.
+#: uuid, memory, cap, weight, priority, flags, latency, idle, request, most. A service is of high priority with a
+#: latency: supervisors and libraries that know no services give it that.
 GPUS, GPU_SIZE = 192, 64
-_GPU = struct.Struct("<16sQ5I4x2Q")
+_GPU = struct.Struct("<16sQ6I2Q")
 #: enum limits_priority.
 _PRIORITIES = PRIORITIES[: PRIORITIES.index(SERVICE)]
 #: kind, minor, device, inode.
@@ -100,7 +100,7 @@ def encode(limits: Limits, generation: int = 0) -> bytes:
     for index, gpu in enumerate(limits.gpus):
         flags = OVERSUBSCRIBE if gpu.oversubscribe else 0
         priority = _PRIORITIES.index("high" if gpu.priority == SERVICE else gpu.priority)
-        numbers = (gpu.memory, gpu.cap, gpu.weight, priority, flags, gpu.latency, gpu.request, gpu.most)
+        numbers = (gpu.memory, gpu.cap, gpu.weight, priority, flags, gpu.latency, gpu.idle, gpu.request, gpu.most)
         _GPU.pack_into(content, GPUS + GPU_SIZE * index, uuid_bytes(gpu.uuid), *numbers)
     for index, node in enumerate(limits.nodes):
         _NODE.pack_into(content, NODES + NODE_SIZE * index, node.kind, node.minor, node.device, node.inode)
@@ -180,7 +180,7 @@ def uuid_text(content: bytes) -> str:
 
 
 def _gpu(content: bytes, index: int) -> ResolvedGpu:
-    uuid, memory, cap, weight, priority, flags, latency, request, most = _GPU.unpack_from(
+    uuid, memory, cap, weight, priority, flags, latency, idle, request, most = _GPU.unpack_from(
         content, GPUS + GPU_SIZE * index
     )
     if priority >= len(_PRIORITIES) or cap > CAP_WHOLE or (latency and _PRIORITIES[priority] != "high"):
@@ -198,6 +198,7 @@ def _gpu(content: bytes, index: int) -> ResolvedGpu:
         latency,
         request,
         most,
+        idle,
     )
 
 

@@ -33,6 +33,8 @@ def check(policy: Policy, total: int, gpu: str, said: GpuShare, source: str, war
         too_much.append((f"weight={said.weight}", f"weight={maximum.weight}"))
     if maximum.priority and said.priority and RANK[said.priority] > RANK[maximum.priority]:
         too_much.append((f"priority={said.priority}", f"priority={maximum.priority}"))
+    if 0 < maximum.idle < said.idle:
+        too_much.append((f"idle={said.idle}s", f"idle={maximum.idle}s"))
     least = services.least(policy, source)
     if 0 < said.latency < least:
         too_much.append((f"latency={format_latency(said.latency)}", f"latency={format_latency(least)}"))

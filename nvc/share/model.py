@@ -15,6 +15,8 @@ CAP_WHOLE = 1000
 #: A whole GPU's memory in the unit of ``memory_part``: 1/1,000,000.
 WHOLE_MEMORY = 1_000_000
 WEIGHT_LIMIT = 1000
+#: Seconds of ``idle`` that can be said.
+LEAST_IDLE_S, MOST_IDLE_S = 1, 86400
 #: What a container has that does not say: libcuda's own timeslice.
 DEFAULT_WEIGHT = 10
 #: How many of the driver's clients are tried for a process that is attached: usually, and at most.
@@ -28,7 +30,7 @@ class GpuShare(Record):
     request, request_part: in the same units, what is guaranteed of it; both 0: all of it (no range).
     cap: of the GPU's time, in 1/1000 (1000: no cap), or 0. weight: 1 to 1000, or 0. priority: one of PRIORITIES or "".
     oversubscribe: may memory be more than the GPU has, the rest in the host's? None: not said. latency: microseconds
-    that a service waits at most, or 0.
+    that a service waits at most, or 0. idle: seconds without computing after which it may be suspended, or 0.
     """
 
     memory: int = 0
@@ -40,6 +42,7 @@ class GpuShare(Record):
     latency: int = 0
     request: int = 0
     request_part: int = 0
+    idle: int = 0
 
 
 class Share(Record):
@@ -63,7 +66,7 @@ class ResolvedGpu(Record):
 
     uuid: "GPU-...". minor: of /dev/nvidia<minor>. memory: bytes, 0 for no limit. cap: 1/1000; 1000 is no cap.
     request, most: of a range, bytes that are guaranteed, and the most; ``memory`` is what is in force, from one to the
-    other. 0: it has no range.
+    other. 0: it has no range. idle: seconds after which it may be suspended for others; 0: never.
     weight: 1 to 1000; 0: libcuda's own timeslice stays. priority: one of PRIORITIES. latency: microseconds that a
     service waits for the others at most; 0 with every other priority.
     """
@@ -78,6 +81,7 @@ class ResolvedGpu(Record):
     latency: int = 0
     request: int = 0
     most: int = 0
+    idle: int = 0
 
 
 class Room(Record):
@@ -122,6 +126,8 @@ class Resolved(Record):
             return f"group={self.group}"
         if any(gpu.priority == SERVICE for gpu in self.gpus):
             return f"priority={SERVICE}"
+        if any(gpu.idle for gpu in self.gpus):
+            return "idle"
         return "a range of mem" if any(gpu.request for gpu in self.gpus) else ""
 
     @property

@@ -201,6 +201,7 @@ def _values(share: GpuShare, gpu: Gpu) -> dict[str, object]:
         "weight": share.weight or None,
         "priority": share.priority or None,
         "latency": share.latency or None,
+        "idle": share.idle or None,
         "oversubscribe": share.oversubscribe,
     }
 
@@ -224,6 +225,7 @@ def as_gpu_share(gpu: ResolvedGpu) -> GpuShare:
         priority=gpu.priority if gpu.priority != "normal" else "",
         oversubscribe=True if gpu.oversubscribe else None,
         latency=gpu.latency,
+        idle=gpu.idle,
     )
 
 
@@ -249,6 +251,7 @@ def change(policy: Policy, gpu: Gpu | None, now: ResolvedGpu, wanted: GpuShare, 
         cap=wanted.cap or now.cap,
         weight=wanted.weight or now.weight,
         priority=priority,
+        idle=wanted.idle or now.idle,
         latency=services.latency(priority, wanted.latency or now.latency, 0, "share", said=wanted.latency),
     )
     services.check(after, now.uuid, "share")
@@ -346,7 +349,8 @@ def _resolve(policy: Policy, gpu: Gpu, said: GpuShare, source: str, warnings: li
     latency = services.latency(
         priority, wanted.latency, services.least(policy, source), source, said=0 if is_cut else said.latency
     )
-    resolved = share.replace(cap=cap, weight=weight, priority=priority, latency=latency)
+    idle = min(wanted.idle or rule.idle, rule.idle or wanted.idle)
+    resolved = share.replace(cap=cap, weight=weight, priority=priority, latency=latency, idle=idle)
     services.check(resolved, f"GPU {gpu.index}", source)
     return resolved
 
@@ -360,4 +364,4 @@ def _architecture(gpu: Gpu) -> int:
 def _is_whole(gpu: ResolvedGpu) -> bool:
     """Whether it is what a container has without any share."""
     whole = gpu.memory == 0 and gpu.cap == CAP_WHOLE and gpu.weight == 0
-    return whole and gpu.priority == "normal" and not gpu.oversubscribe
+    return whole and gpu.priority == "normal" and not (gpu.oversubscribe or gpu.idle)

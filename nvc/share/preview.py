@@ -70,6 +70,7 @@ def _held(policy: Policy, resolved: Resolved, version: str, warn: Callable[[str]
     limited = [limit for gpu in resolved.gpus for limit in _timed(gpu)]
     guarded = [f"group={resolved.group}"] if resolved.group else []
     guarded += [f"mem={memory.text(as_gpu_share(gpu))}" for gpu in resolved.gpus if gpu.request]
+    guarded += [f"idle={gpu.idle}s" for gpu in resolved.gpus if gpu.idle]
     lost = ", ".join(dict.fromkeys((*limited, *guarded)))
     unknown = f"driver {version} is not known ({abi.FIRST} to {abi.BEYOND - 1} are)"
     if lost and (guarded or policy.unknown_driver != MEMORY_ONLY):

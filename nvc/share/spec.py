@@ -4,7 +4,7 @@
     part      = [ selector ":" ] setting *( "," setting )     the selector stands before the part's first setting
     setting   = "mem=" amount [ ".." amount ] | "weight=" 1..1000 | "cap=" percentage
               | "priority=" ( "normal" | "low" | "high" | "service" ) | "latency=" NUMBER ( "us" | "ms" )
-              | "oversubscribe=" ( "on" | "off" ) | "group=" NAME
+              | "idle=" NUMBER ( "s" | "m" | "h" ) | "oversubscribe=" ( "on" | "off" ) | "group=" NAME
               | "guard=require"
     amount    = quantity | percentage                         two of them: what is guaranteed, and the most
     selector  = INDEX | "#" POSITION | "GPU-" UUID | "MIG-" UUID | PCI bus id
@@ -28,7 +28,9 @@ from nvc.share.memory import shown as shown
 from nvc.share.model import (
     CAP_WHOLE,
     DEFAULT_WEIGHT,
+    LEAST_IDLE_S,
     LEAST_LATENCY_US,
+    MOST_IDLE_S,
     MOST_LATENCY_US,
     PRIORITIES,
     WEIGHT_LIMIT,
@@ -61,6 +63,7 @@ _UUID_LENGTH = 36
 _CAP_ALLOWED = "cap takes 1% to 100% of the GPU's time, with at most one decimal: cap=50%"
 _WEIGHT_ALLOWED = f"weight takes a whole number from 1 to {WEIGHT_LIMIT}; 10 is what a container has that does not say"
 _LATENCY_ALLOWED = f"latency takes {LEAST_LATENCY_US}us to {MOST_LATENCY_US // 1000}ms, to the microsecond: latency=1ms"
+_IDLE_ALLOWED = "idle takes a whole number of seconds, minutes or hours: idle=60s"
 _GROUP_ALLOWED = f"group takes up to {GROUP_LENGTH} letters, digits, '_', '-' and '.', the first a letter, digit or '_'"
 _SELECTOR_ALLOWED = (
     "write a GPU's index on the host (0:mem=10Gi), #N for the container's Nth from 0 (#0:mem=10Gi), its UUID "
@@ -148,7 +151,7 @@ def _sum(selector: str, amounts: tuple[GpuShare, ...]) -> GpuShare:
     """What several groups have of one GPU. Raises InputError for amounts that cannot be added."""
     first, *others = amounts
     for more in others:
-        same = (first.priority, first.latency) == (more.priority, more.latency)
+        same = (first.priority, first.latency, first.idle) == (more.priority, more.latency, more.idle)
         relative = first.request_part or more.request_part
         if not first.memory or not more.memory or relative or not same:
             raise InputError(
@@ -164,6 +167,7 @@ def _sum(selector: str, amounts: tuple[GpuShare, ...]) -> GpuShare:
             priority=first.priority,
             oversubscribe=first.oversubscribe and more.oversubscribe,
             latency=first.latency,
+            idle=first.idle,
         )
     return first
 
@@ -209,6 +213,8 @@ def format_gpu(gpu: GpuShare) -> str:
         settings.append(f"priority={gpu.priority}")
     if gpu.latency:
         settings.append(f"latency={format_latency(gpu.latency)}")
+    if gpu.idle:
+        settings.append(f"idle={gpu.idle}s")
     if gpu.oversubscribe is not None:
         settings.append(f"oversubscribe={'on' if gpu.oversubscribe else 'off'}")
     return ",".join(settings)
@@ -299,6 +305,14 @@ def _latency(value: str) -> int:
     return latency
 
 
+def _idle(value: str) -> int:
+    unit = {"s": 1, "m": 60, "h": 3600}.get(value[-1:])
+    idle = number(value[:-1], unit) if unit is not None and value[:-1].isdigit() else None
+    if idle is None or not LEAST_IDLE_S <= idle <= MOST_IDLE_S:
+        raise InputError(f"share: idle={shown(value)} is not a time from 1s to 24h", hint=_IDLE_ALLOWED)
+    return idle
+
+
 def _oversubscribe(value: str) -> bool:
     if value not in ("on", "off"):
         raise InputError(f"share: oversubscribe={shown(value)} is unknown", hint="oversubscribe takes on or off")
@@ -323,6 +337,7 @@ _SETTINGS: dict[str, Callable[[str], Any]] = {
     "cap": _cap,
     "priority": _priority,
     "latency": _latency,
+    "idle": _idle,
     "oversubscribe": _oversubscribe,
     "group": _group,
     "guard": _guard,

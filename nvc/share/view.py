@@ -34,7 +34,7 @@ class ShareRow(Record):
     bytes of managed memory, of used. suspended: bytes that `share suspend` moved to the host. guard: the version of the
     supervisor that enforces it, "" where the agent does not say one. name: by the engine. latency, bound: of a service,
     microseconds that it may wait, and that it does at most now; service: of ``nvc.guard.service.STATES``. request,
-    most: of a range of memory, in which limit is what is in force; 0: it has none.
+    most: of a range of memory, in which limit is what is in force; 0: it has none. idle: seconds, 0: none.
     """
 
     container: str
@@ -64,6 +64,7 @@ class ShareRow(Record):
     service: str = ""
     request: int = 0
     most: int = 0
+    idle: int = 0
 
 
 def lowered(gpu: ResolvedGpu, header: RegionHeader, index: int) -> tuple[ResolvedGpu, tuple[str, ...]]:
@@ -114,6 +115,7 @@ def rows(
                 latency=gpu.latency,
                 request=gpu.request,
                 most=gpu.most,
+                idle=gpu.idle,
             )
         )
     return tuple(found)

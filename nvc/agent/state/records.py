@@ -50,14 +50,15 @@ class Member(Record):
 
 
 #: A suspension's cause.
-RECLAIMED = "reclaimed"
+RECLAIMED, IDLE = "reclaimed", "idle"
 
 
 class Suspension(Record):
     """GPU memory of a tenant that is on the host. memory: bytes for each of its GPUs. since: seconds since 1970.
 
     is_changing: a suspend or a resume has begun and has not ended: its processes may be in any state. cause: RECLAIMED:
-    the agent suspended it for another's request, and resumes it when there is room; "": a person did.
+    the agent suspended it for another's request, and resumes it when there is room; IDLE: likewise, and when it wants
+    to compute; "": a person did.
     """
 
     memory: tuple[int, ...]

@@ -57,7 +57,7 @@ def set_share(
     as_json: bool,
     socket: str,
 ) -> int:
-    """Change a running container's share: mem, cap, weight, priority and latency.
+    """Change a running container's share: mem, cap, weight, priority, latency and idle.
 
     Words that are not said stay as they are. Memory that is in use stays in use; only new allocations are refused.
     The node's maximum holds unless --force. A container under the agent's guard is held to it when this returns.

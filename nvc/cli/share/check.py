@@ -150,6 +150,7 @@ def _shown(gpu: ResolvedGpu, whole: Gpu) -> list[tuple[str, str]]:
         ("weight", str(gpu.weight or "10")),
         ("priority", gpu.priority),
         *([("latency", format_latency(gpu.latency))] if gpu.latency else []),
+        *([("idle", f"{gpu.idle}s")] if gpu.idle else []),
         ("oversubscribe", "on" if gpu.oversubscribe else "off"),
     ]
 

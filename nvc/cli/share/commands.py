@@ -42,6 +42,7 @@ def share(context: click.Context, directory: str | None) -> None:
         weight=30           its part when others want the GPU too; 10 is usual
         priority=high       before others: low, normal, high; service (of an administrator's settings)
         latency=1ms         how long a service waits for the others at most
+        idle=60s            after so long without computing it may be suspended for others
         oversubscribe=on    mem may be more than the GPU has; the rest lies in the host's
 
     \b

@@ -35,6 +35,7 @@ def words(row: ShareRow) -> GpuShare:
         True if row.oversubscribe else None,
         row.latency,
         row.request,
+        idle=row.idle,
     )
 
 
@@ -71,7 +72,7 @@ def own_rows() -> tuple[ShareRow, ...]:
 
 def lower(wanted: GpuShare, selector: str, *, as_json: bool = False) -> None:
     """Put lower limits into the region: from inside nothing can be raised above what the host gives."""
-    if wanted.priority or wanted.latency or wanted.oversubscribe is not None:
+    if wanted.priority or wanted.latency or wanted.idle or wanted.oversubscribe is not None:
         raise InputError("in a container only mem, cap and weight can be lowered")
     if wanted.memory_part or wanted.request or wanted.request_part:
         raise InputError("in a container mem takes bytes", hint="mem=10Gi; share get says what it has")

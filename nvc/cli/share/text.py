@@ -83,6 +83,7 @@ def _cells(row: ShareRow, *, verbose: bool) -> tuple[str, ...]:
 def _settings(row: ShareRow) -> list[str]:
     """Those without a column."""
     found = [f"mem={size(row.request)}..{size(row.most)}"] if row.request else []
+    found += [f"idle={row.idle}s"] if row.idle else []
     return [*found, *(["oversubscribe"] if row.oversubscribe else [])]
 
 

@@ -129,3 +129,14 @@ def test_the_lowest_priority_is_suspended_first_and_none_within_its_request() ->
         Claim(6, 8 * GIB, 40 * GIB, 40 * GIB, 30 * GIB, priority="low", sleeps=True),
     )
     assert [one.number for one in victims(found)] == [3, 2, 1]
+
+
+def test_an_idle_tenant_is_suspended_before_all_others_and_lends_its_request() -> None:
+    idle = Claim(1, 40 * GIB, 40 * GIB, 40 * GIB, 30 * GIB, priority="high", is_idle=True)
+    above = Claim(2, 8 * GIB, 40 * GIB, 40 * GIB, 30 * GIB, priority="low")
+    empty = Claim(3, 40 * GIB, 40 * GIB, 40 * GIB, 0, is_idle=True)
+    assert [one.number for one in victims((above, idle, empty))] == [1, 2]
+    asleep = idle.replace(used=0, sleeps=True, lends=True)
+    assert shortage(CAPACITY, (asleep, above, empty)) == shortage(CAPACITY, (above, empty))
+    wakes = asleep.replace(sleeps=False, lends=False, returns=30 * GIB)
+    assert shortage(CAPACITY, (wakes, above, empty)) == shortage(CAPACITY, (idle, above, empty))

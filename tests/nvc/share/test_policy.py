@@ -427,3 +427,12 @@ def test_a_node_that_admits_by_requests_gives_every_container_a_share() -> None:
         rules(admission="requests", **{"allow-off": True})
     with pytest.raises(InputError, match="is none of ranges, requests"):
         rules(admission="limits")
+
+
+def test_no_container_is_idle_for_longer_than_the_maximum() -> None:
+    assert got(rules(default="idle=10m")).idle == 600
+    assert got(rules(default="idle=10m"), "idle=1h").idle == 3600
+    assert got(rules(maximum="idle=10m")).idle == 600
+    assert got(rules(maximum="idle=10m", clamp=True), "idle=1h").idle == 600
+    with pytest.raises(InputError, match="idle=3600s is more than this node gives"):
+        got(rules(maximum="idle=10m"), "idle=1h")

@@ -136,3 +136,5 @@ def test_a_range_is_not_given_with_a_driver_that_is_not_known() -> None:
     for policy in (Policy(), Policy(unknown_driver=MEMORY_ONLY)):
         with pytest.raises(InputError, match=r"mem=1Gi\.\.2Gi cannot be held"):
             preview(policy, ShareRequest("mem=1Gi..2Gi"), WHOLE, driver("700.10"))
+        with pytest.raises(InputError, match="idle=60s cannot be held"):
+            preview(policy, ShareRequest("idle=60s"), WHOLE, driver("700.10"))

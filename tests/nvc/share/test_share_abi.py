@@ -48,7 +48,7 @@ def members(abi: dict[str, tuple[int, int]], structure: str, names: str) -> list
     [
         ("limits", "magic version size generation checksum", limits.HEAD, 0),
         ("limits", "flags gpu_count node_count period driver container", limits._BODY, limits.BODY),
-        ("limits_gpu", "uuid memory cap weight priority flags latency request most", limits._GPU, 0),
+        ("limits_gpu", "uuid memory cap weight priority flags latency idle request most", limits._GPU, 0),
         ("limits_node", "kind minor device inode", limits._NODE, 0),
         ("region_header", "magic version page slots high unknown_driver", region.HEADER, 0),
         ("region_slot", "state generation pid_namespace pid threads_cap start_time name", region._SLOT, 0),

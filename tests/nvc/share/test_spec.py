@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nvc.base.errors import InputError
 from nvc.share.memory import MEMORY_LEAST, MEMORY_LIMIT
-from nvc.share.model import LEAST_LATENCY_US, MOST_LATENCY_US, PRIORITIES, WHOLE_MEMORY, GpuShare, Share
+from nvc.share.model import LEAST_LATENCY_US, MOST_IDLE_S, MOST_LATENCY_US, PRIORITIES, WHOLE_MEMORY, GpuShare, Share
 from nvc.share.spec import GPU_LIMIT, TEXT_LIMIT, format_share, parse, parse_gpu
 
 UUID = "GPU-b8058b66-3950-5eb2-94c2-df90166ee487"
@@ -34,6 +34,7 @@ def gpu_shares(draw: st.DrawFn) -> GpuShare:
         draw(st.one_of(st.just(0), st.integers(LEAST_LATENCY_US, MOST_LATENCY_US))),
         draw(st.sampled_from((0, request))),
         draw(st.integers(0, part - 1)) if part else 0,
+        draw(st.sampled_from((0, 1, 60, MOST_IDLE_S))),
     )
     return share if share != GpuShare() else GpuShare(weight=1)
 
@@ -235,4 +236,15 @@ def test_a_range_has_a_request_and_a_most(text: str, share: GpuShare) -> None:
 )
 def test_what_is_no_range_is_refused(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
+        parse_gpu(text)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("idle=60s", 60), ("idle=10m", 600), ("idle=24h", 86400)])
+def test_idle_is_a_time(text: str, seconds: int) -> None:
+    assert parse_gpu(text).idle == seconds
+
+
+@pytest.mark.parametrize("text", ["idle=60", "idle=0s", "idle=25h", "idle=1.5m", "idle=on", "idle=-1s", "idle=s"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="is not a time from 1s to 24h"):
         parse_gpu(text)

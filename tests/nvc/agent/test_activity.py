@@ -1,0 +1,80 @@
+"""What of a process's threads says that it wants to compute, and what does not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from nvc.agent import activity
+from nvc.agent.activity import BUSY_NS, FUTEX, RUNNING, Thread, wants
+
+READ = 0
+MAIN, OTHER = (1, 1), (1, 2)
+
+
+def test_a_thread_that_begins_to_wait_for_a_lock_and_stays_wants_it() -> None:
+    first = {MAIN: Thread(5, READ), OTHER: Thread(7, FUTEX)}
+    waits = {**first, MAIN: Thread(9, FUTEX)}
+    assert wants(first, first, first) == ""
+    assert wants(first, first, waits) == "", "it may be a lock of its own, held for a moment"
+    assert wants(first, waits, waits) == "thread 1 waits for a lock"
+    assert wants(first, waits, {**waits, MAIN: Thread(11, FUTEX)}) == "", "it goes on"
+
+
+def test_threads_that_waited_before_it_was_suspended_do_not() -> None:
+    parked = {MAIN: Thread(5, READ), OTHER: Thread(7, FUTEX)}
+    assert wants(parked, parked, parked) == ""
+    unknown = wants({}, parked, parked)
+    assert unknown == "thread 2 waits for a lock", "of one that was not seen before it slept nothing is left to chance"
+
+
+def test_processor_time_beyond_housekeeping_wants_it() -> None:
+    first = {MAIN: Thread(0, READ), OTHER: Thread(0, FUTEX)}
+    busy = {MAIN: Thread(BUSY_NS // 2, RUNNING), OTHER: Thread(BUSY_NS // 2, FUTEX)}
+    assert wants(first, first, busy) == "2 ms of processor time"
+    assert wants(first, first, {**busy, OTHER: Thread(0, FUTEX)}) == ""
+
+
+PROGRAM = """
+import sys, threading
+lock = threading.Lock(); lock.acquire()
+threading.Thread(target=lock.acquire, daemon=True).start()
+print("ready", flush=True)
+for line in sys.stdin:
+    if line == "spin\\n":
+        for _ in range(3_000_000): pass
+        print("done", flush=True)
+    else:
+        lock.acquire()
+"""
+
+
+@pytest.mark.parametrize("line", ["wait", "spin"])
+def test_the_kernel_shows_it_of_a_real_process(line: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.2)
+        first = activity.look([process.pid])
+        assert len(first) == 2
+        time.sleep(0.2)
+        quiet = activity.look([process.pid])
+        assert wants(first, first, quiet) == "", "one thread reads, one waits: nothing new"
+        process.stdin.write(f"{line}\n")
+        process.stdin.flush()
+        time.sleep(0.3)
+        before = activity.look([process.pid]) if line == "wait" else quiet
+        why = wants(first, before, activity.look([process.pid]))
+        assert ("waits for a lock" if line == "wait" else "of processor time") in why
+        process.kill()
+
+
+def test_processes_that_have_ended_are_left_out() -> None:
+    assert activity.look([1 << 22, os.getpid()]).keys() >= {(os.getpid(), os.getpid())}
