@@ -1,10 +1,12 @@
 """``share suspend`` and ``resume`` on a GPU: how long memory takes each way, and that programs compute what they would.
 
-NVC_GPU_SUSPENDS: rounds of the training (default 4).
+NVC_GPU_SUSPENDS: rounds of the training (default 4). NVC_GPU_NOTEBOOKS: how many take turns (default 8, of 16 GiB: what
+sleeps takes as much of the host's memory).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -31,6 +33,7 @@ HOLD = Path(__file__).parents[2] / "system" / "programs" / "hold_memory.py"
 ROUNDS = int(os.environ.get("NVC_GPU_SUSPENDS", "4"))
 #: Seconds for 10 GiB each way (issue's goal); a neighbour's loss in points of its rate alone.
 GOAL_S, POINTS = 2.0, 2.0
+NOTEBOOKS, NOTEBOOK_GIB = int(os.environ.get("NVC_GPU_NOTEBOOKS", "8")), 16
 
 
 @pytest.fixture
@@ -122,3 +125,48 @@ def test_training_computes_the_same_bits(agent: RunningAgent, start: Starts, tab
     same = sum(one == other for one, other in zip(*digests, strict=True))
     table.add("rounds with the same bits", goal=str(ROUNDS), got=str(same), good=same == ROUNDS)
     assert digests[0] == digests[1]
+
+
+def _seconds(agent: RunningAgent, event: str, since: float) -> list[tuple[float, float]]:
+    """Of events after that moment: when, and the seconds that they say."""
+    found = [json.loads(line) for line in agent.log.read_text().splitlines() if f'"{event}"' in line]
+    return [(one["time"], one.get("seconds", 0.0)) for one in found if one["event"] == event and one["time"] >= since]
+
+
+@pytest.mark.timeout(240)
+def test_idle_notebooks_take_turns(agent: RunningAgent, held: Any, table: Table) -> None:
+    """More than fit: idle ones sleep when another needs the memory, and wake for their next cell."""
+    mib = NOTEBOOK_GIB * 1024 - 2048  # beside the context
+    tenants = [agent.tenant(memory=NOTEBOOK_GIB * GIB, idle=1) for _ in range(NOTEBOOKS)]
+    programs = []
+    for number, tenant in enumerate(tenants):
+        programs.append(held(tenant))
+        assert leftovers.until(lambda: programs[-1].ask(f"alloc {mib}") == "0", seconds=60), agent.log.read_text()
+        assert programs[-1].ask(f"fill {number + 1}") == "0"
+    asleep = sum(bool(tenant.status()["suspended"]) for tenant in tenants)  # type: ignore[index]
+    rows = []
+    for number, program in enumerate(programs):
+        time.sleep(1.5)
+        slept = bool(tenants[number].status()["suspended"])  # type: ignore[index]
+        begun = time.time()
+        assert program.ask("peek") == str(number + 1)
+        took = time.time() - begun
+        time.sleep(0.3)
+        wakes, out, back = (_seconds(agent, event, begun) for event in ("wake", "suspend", "resume"))
+        seen = wakes[0][0] - begun if wakes else 0.0
+        rows.append((slept, took, seen, sum(one for _, one in out), sum(one for _, one in back)))
+    woken = [row for row in rows if row[0]]
+    beyond = max(took - out - back for _, took, _, out, back in woken)
+    late = max(seen for _, _, seen, _, _ in woken)
+    table.add(
+        f"{NOTEBOOKS} idle notebooks of {NOTEBOOK_GIB} GiB, one cell after the other",
+        goal="each answers within another one's suspend, its own resume and a second",
+        got=f"{asleep} asleep at first; {len(woken)} woken, answered after "
+        + ", ".join(f"{took:.1f} ({out:.1f} out, {back:.1f} back)" for _, took, _, out, back in woken)
+        + " s",
+        base=f"seen after {late * 1000:.0f} ms at most (goal 100)",
+        ratio=f"{beyond:+.2f} s",
+        good=beyond <= 1.0,
+    )
+    assert len(woken) >= asleep > 0
+    assert beyond <= 1.0
