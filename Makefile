@@ -75,12 +75,13 @@ test-engines: bootstrap native
 ##                KUBERNETES= where the programs are built, KUBERNETES_VERSION= which; PYTEST_FLAGS= selects tests;
 ##                STARTS= of acceptance 1 (default 100), PODS= beside restarts and of the device plugin (default 40, 100),
 ##                KILLS= of driver, kubelet, containerd (default 25), NODES= for scale (default 100; the acceptance has 1000),
+##                QPS= requests a second of the scheduler there (default 50, its own),
 ##                ALONE= seconds of a pod without driver, API server and kubelet (default 30; the acceptance has 3600)
 test-kubernetes: bootstrap native image
 	@tools/kubernetes/build '$(KUBERNETES)' '$(KUBERNETES_VERSION)'
 	@tools/bootstrap '$(PYTHON)' kubernetes
 	NVC_KUBERNETES='$(KUBERNETES)/$(KUBERNETES_VERSION)' NVC_MUST_RUN=root \
-	NVC_KUBERNETES_COUNTS='starts=$(STARTS) pods=$(PODS) kills=$(KILLS) nodes=$(NODES) alone=$(ALONE)' \
+	NVC_KUBERNETES_COUNTS='starts=$(STARTS) pods=$(PODS) kills=$(KILLS) nodes=$(NODES) qps=$(QPS) alone=$(ALONE)' \
 	unshare --mount --net --pid --fork --kill-child --mount-proc --propagation private \
 	sh -eu tests/support/programs/enter_kubernetes.sh $(VENV)/python -m pytest $(PYTEST_FLAGS) tests/kubernetes
 

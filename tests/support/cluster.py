@@ -28,6 +28,8 @@ _USERS = {
     "manager": ("system:kube-controller-manager", "system:masters"),
 }
 START_SECONDS = 90.0
+#: kube-scheduler's own default; its burst is twice that.
+SCHEDULER_QPS = 50
 #: Of a connection that the server closed before it read the request.
 _CLOSED = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError, ssl.SSLEOFError)
 #: What DRA needs where it is not on by default.
@@ -40,6 +42,13 @@ class ApiError(Exception):
     def __init__(self, code: int, message: str) -> None:
         super().__init__(f"{code}: {message}")
         self.code = code
+
+
+class _Connection(http.client.HTTPSConnection):
+    """Ends with the thread that has it."""
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class Api:
@@ -87,8 +96,8 @@ class Api:
                 self._own.connection = connection
                 return found
 
-    def _connect(self) -> http.client.HTTPSConnection:
-        return http.client.HTTPSConnection(self.server.removeprefix("https://"), timeout=30, context=self._context)
+    def _connect(self) -> _Connection:
+        return _Connection(self.server.removeprefix("https://"), timeout=30, context=self._context)
 
     def get(self, path: str) -> Object:
         return self.call("GET", path)
@@ -143,7 +152,8 @@ class Cluster:
     """The control plane, its state below one directory.
 
     programs: what tools/kubernetes/build made of a version. port: of the API server; etcd has the two beside it.
-    controllers: as for the controller manager's option.
+    controllers: as for the controller manager's option. scheduler_qps: requests a second that the scheduler's client
+    allows itself.
     """
 
     def __init__(
@@ -156,6 +166,7 @@ class Cluster:
         *,
         port: int = 443,
         controllers: str = "*",
+        scheduler_qps: int = SCHEDULER_QPS,
     ) -> None:
         self.programs, self.node_programs, self.place = programs, node_programs, place
         self.version = programs.name
@@ -164,7 +175,7 @@ class Cluster:
         self.env = {"PATH": f"{programs}:{node_programs}:{usual}", **env}
         self.daemons: dict[str, Daemon] = {}
         self.server = SERVER if port == 443 else f"{SERVER}:{port}"
-        self.port, self.controllers = port, controllers
+        self.port, self.controllers, self.scheduler_qps = port, controllers, scheduler_qps
         self.admin = Api("admin", self.server)
         users = dict(_USERS)
         users |= {f"kubelet-{node}": (f"system:node:{node}", "system:nodes") for node in nodes}
@@ -225,10 +236,21 @@ class Cluster:
 
     def start_others(self) -> None:
         """Scheduler and controller manager."""
+        client = {
+            "kubeconfig": str(self.configs["scheduler"]),
+            "qps": self.scheduler_qps,
+            "burst": 2 * self.scheduler_qps,
+        }
+        config = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "leaderElection": {"leaderElect": False},
+            "clientConnection": client,
+        }
+        (self.place / "scheduler.json").write_text(json.dumps(config))
         scheduler = [
             str(self.programs / "kube-scheduler"),
-            f"--kubeconfig={self.configs['scheduler']}",
-            "--leader-elect=false",
+            f"--config={self.place}/scheduler.json",
             "--secure-port=0",
             *self._gate_words(),
         ]
