@@ -75,9 +75,13 @@ class Cluster:
         body = {"metadata": {"resourceVersion": version}, "status": status}
         self._call("PATCH", f"{_claim(namespace, name)}/status", body, _MERGE_PATCH)
 
-    def slices(self, node: str) -> tuple[list[dict[str, Any]], str]:
-        """Our slices of a node, and the resource version for ``watch``."""
-        found = self._call("GET", f"{_RESOURCE}/{_SLICES}?{_of(node)}")
+    def slices(self, node: str, *, newest: bool = True) -> tuple[list[dict[str, Any]], str]:
+        """Our slices of a node, and the resource version for ``watch``.
+
+        newest: else as the API server has them in memory. With etcd before 3.4.31 it reads and decodes those of all
+        nodes for the newest.
+        """
+        found = self._call("GET", f"{_RESOURCE}/{_SLICES}?{_of(node)}{'' if newest else '&resourceVersion=0'}")
         return found.get("items") or [], found.get("metadata", {}).get("resourceVersion", "")
 
     def create_slice(self, body: dict[str, Any]) -> dict[str, Any]:

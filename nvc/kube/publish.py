@@ -63,10 +63,10 @@ class Publisher:
             before, self._wanted = self._wanted, tuple(wanted)
             return before != self._wanted
 
-    def sync(self) -> bool:
-        """Make it so; whether anything had to be changed. Raises ClusterError."""
+    def sync(self, *, newest: bool = True) -> bool:
+        """Make it so; whether anything had to be changed. newest: as for ``Cluster.slices``. Raises ClusterError."""
         with self._lock:
-            self._list()
+            self._list(newest=newest)
             return self._sync()
 
     def withdraw(self) -> None:
@@ -85,11 +85,12 @@ class Publisher:
         self._stopped.set()
 
     def _run(self) -> None:
-        pause = _AGAIN_S
+        # What the watch tells from an older version on puts an older list right.
+        pause, newest = _AGAIN_S, False
         while not self._stopped.is_set():
             try:
                 with self._lock:
-                    version = self._list()
+                    version = self._list(newest=newest)
                     self._sync()
                 for kind, one in self._cluster.watch_slices(self._node, version):
                     if self._stopped.is_set():
@@ -97,8 +98,9 @@ class Publisher:
                     with self._lock:
                         if self._follow(kind, one):
                             self._sync()
-                pause = _AGAIN_S
+                pause, newest = _AGAIN_S, False
             except ClusterError as error:
+                newest = True
                 if not error.is_conflict:
                     self._say("slices-failed", message=error.message, hint=error.hint)
             except Exception as error:  # the thread must not end: nothing would be published any more
@@ -108,10 +110,10 @@ class Publisher:
             self._stopped.wait(pause)
             pause = min(pause * 2, _AGAIN_MOST_S)
 
-    def _list(self) -> str:
+    def _list(self, *, newest: bool) -> str:
         """Read what is there; the version from which to watch."""
         self._is_joined = self._cluster.minor() >= _JOINED
-        found, version = self._cluster.slices(self._node)
+        found, version = self._cluster.slices(self._node, newest=newest)
         self._found = {one["metadata"]["name"]: one for one in found}
         return version
 

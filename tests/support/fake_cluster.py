@@ -19,7 +19,8 @@ class FakeCluster:
     """A context manager.
 
     ignores: fields of a slice's devices that it leaves out, as an API server whose gate is off. refuse: (method, part
-    of a path) -> HTTP status. asked: (method, path) of every request. kubernetes: its version.
+    of a path) -> HTTP status. asked: (method, path) of every request. kubernetes: its version. remembered: slices of
+    before, which it has in memory; None: it has all.
     """
 
     def __init__(self) -> None:
@@ -30,6 +31,8 @@ class FakeCluster:
         self.refuse: dict[tuple[str, str], int] = {}
         self.ignores: set[str] = set()
         self.kubernetes = "v1.34.4"
+        self.remembered: tuple[str, list[dict[str, Any]]] | None = None
+        self.lists: list[str] = []
         self._barrier: tuple[str, threading.Barrier] | None = None
         self._version = 1
         self._changes: list[tuple[int, str, dict[str, Any]]] = []
@@ -187,6 +190,10 @@ class _Handler(BaseHTTPRequestHandler):
             return self._stream(int(query.get("resourceVersion", ["0"])[0] or 0))
         with self.api.lock:
             if path == f"{_RESOURCE}/resourceslices":
+                self.api.lists.append(query.get("resourceVersion", [""])[0])
+                if self.api.lists[-1] == "0" and self.api.remembered is not None:
+                    version, items = self.api.remembered
+                    return self._answer({"items": items, "metadata": {"resourceVersion": version}})
                 wanted = dict(part.split("=") for part in query["fieldSelector"][0].split(","))
                 items = [
                     one

@@ -34,6 +34,19 @@ def test_all_gpus_are_one_slice_where_schedulers_take_that_and_each_change_is_on
     assert ["POST", "PUT"] == asked
 
 
+def test_the_api_server_lists_what_it_has_in_memory_and_the_newest_after_a_conflict(bed: Bed) -> None:
+    """The newest are to be read from etcd. An older list is put right by the watch, or by a conflict."""
+    first = bed.start()
+    generation = published(bed)
+    bed.stop(first)
+    assert ["0"] == bed.api.lists
+    bed.api.remembered = "1", []  # as if none had been published yet
+    bed.start()
+    eventually(lambda: len(bed.api.lists) == 3)
+    assert ["0", "0", ""] == bed.api.lists
+    assert generation == published(bed)
+
+
 def test_slices_become_one_when_the_api_server_was_upgraded(bed: Bed) -> None:
     running = bed.start()
     generation = published(bed)
