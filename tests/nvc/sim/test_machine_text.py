@@ -37,7 +37,7 @@ def test_every_machine_is_read(templates: Path, name: str, nodes: bool) -> None:
 
 def test_both_sides_know_the_same_keys() -> None:
     source = (CHECKOUT / "native/sim/machine_parse.c").read_text()
-    known = set(re.findall(r"^    (?:SYSTEM|GPU|MIG) \(KIND_\w+, (\w+),", source, re.MULTILINE))
+    known = set(re.findall(r"\b(?:SYSTEM|GPU|MIG) \(KIND_\w+, (\w+),", source))
     known |= {"nvc-sim-machine", "gpu", "mig", "fault", "end"}
     assert known == {line.split("=")[0] for line in WHOLE.decode().splitlines()}
 
