@@ -138,13 +138,13 @@ def limit() -> None:
     """Have the container service's budget from now on. Not when the process begins: one that waited has its caller's
     limits only when it has a request.
     """
-    import resource
+    from nvc.linux import const, syscalls
 
-    for kind, value in ((resource.RLIMIT_DATA, budgets.CONTAINER.memory), (resource.RLIMIT_CPU, budgets.CONTAINER.cpu)):
-        soft, hard = resource.getrlimit(kind)
-        if soft == resource.RLIM_INFINITY or soft > value:
+    for kind, value in ((const.RLIMIT_DATA, budgets.CONTAINER.memory), (const.RLIMIT_CPU, budgets.CONTAINER.cpu)):
+        soft, hard = syscalls.prlimit(kind)
+        if soft > value:
             # The hard limit stays: where it was not ours to lower, a caller's could not be taken over.
-            resource.setrlimit(kind, (value, hard))
+            syscalls.prlimit(kind, (value, hard))
 
 
 def _use(phase: str) -> None:

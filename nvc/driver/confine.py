@@ -8,7 +8,6 @@ execute, mount, trace or reach other processes. The reference does the first fou
 from __future__ import annotations
 
 import os
-import resource
 
 from nvc.base.budgets import DRIVER
 from nvc.base.errors import InitializationError, reason
@@ -26,10 +25,10 @@ HOST_LIBRARIES = ("libm.so.6", "librt.so.1", "libpthread.so.0", "libdl.so.2", "l
 
 #: (limit, soft and hard value, why)
 LIMITS: tuple[tuple[int, int, str], ...] = (
-    (resource.RLIMIT_CORE, 0, "a crash of NVML must not write the caller's memory into the driver root"),
-    (resource.RLIMIT_FSIZE, DRIVER.file, "no file system is filled by a library that only reads"),
-    (resource.RLIMIT_DATA, DRIVER.memory, "no memory of the host is taken outside of the container's limits"),
-    (resource.RLIMIT_CPU, DRIVER.cpu, "a helper whose caller was killed ends as well"),
+    (const.RLIMIT_CORE, 0, "a crash of NVML must not write the caller's memory into the driver root"),
+    (const.RLIMIT_FSIZE, DRIVER.file, "no file system is filled by a library that only reads"),
+    (const.RLIMIT_DATA, DRIVER.memory, "no memory of the host is taken outside of the container's limits"),
+    (const.RLIMIT_CPU, DRIVER.cpu, "a helper whose caller was killed ends as well"),
 )
 
 #: Denied with EPERM: a deny list. NVML's calls differ between driver versions (threads, nvidia-persistenced, the fabric
@@ -114,9 +113,8 @@ def confine(host: Host, *, uid: int | None, gid: int | None, parent: int, log: L
 def limit_resources() -> None:
     """Set ``LIMITS``, soft and hard; a hard one that is lower stays."""
     for limit, value, _ in LIMITS:
-        _, hard = resource.getrlimit(limit)
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(limit, (value, value))
+        value = min(value, syscalls.prlimit(limit)[1])
+        syscalls.prlimit(limit, (value, value))
 
 
 def _identity(uid: int | None, gid: int | None) -> tuple[int, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import resource  # not where it is used: that may be inside the container's mount namespace
 import struct
 
 from nvc.linux import const, syscalls
@@ -178,11 +177,11 @@ def _load(instructions: bytes, gpl: bool, name: str) -> Fd:
 
 def _raise_memory_limit() -> bool:
     """Raise RLIMIT_MEMLOCK as far as allowed; whether it changed. Without CAP_SYS_RESOURCE the hard limit stays."""
-    before = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    for limit in (resource.RLIM_INFINITY, before[1]):
+    before = syscalls.prlimit(const.RLIMIT_MEMLOCK)
+    for limit in (const.NO_LIMIT, before[1]):
         try:
-            resource.setrlimit(resource.RLIMIT_MEMLOCK, (limit, limit))
-        except (OSError, ValueError):
+            syscalls.prlimit(const.RLIMIT_MEMLOCK, (limit, limit))
+        except SyscallError:
             continue
         break
-    return resource.getrlimit(resource.RLIMIT_MEMLOCK) != before
+    return syscalls.prlimit(const.RLIMIT_MEMLOCK) != before

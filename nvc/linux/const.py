@@ -32,6 +32,7 @@ _NUMBERS = {
         "pidfd_open": 434,
         "pivot_root": 155,
         "prctl": 157,
+        "prlimit64": 302,
         "seccomp": 317,
         "setfsgid": 123,
         "setfsuid": 122,
@@ -63,6 +64,7 @@ _NUMBERS = {
         "pidfd_open": 434,
         "pivot_root": 41,
         "prctl": 167,
+        "prlimit64": 261,
         "seccomp": 277,
         "setfsgid": 152,
         "setfsuid": 151,
@@ -96,6 +98,18 @@ IN_DELETE_SELF = 0x400
 IN_MOVE_SELF = 0x800
 #: Of IN_Q_OVERFLOW.
 NO_WATCH = -1
+
+# asm-generic/resource.h; struct rlimit64 {u64 rlim_cur, rlim_max;}
+RLIMIT_CPU = 0
+RLIMIT_FSIZE = 1
+RLIMIT_DATA = 2
+RLIMIT_CORE = 4
+RLIMIT_NOFILE = 7
+RLIMIT_MEMLOCK = 8
+RLIMIT_AS = 9
+#: RLIM64_INFINITY.
+NO_LIMIT = (1 << 64) - 1
+RLIMIT64 = "=QQ"
 
 # asm-generic/mman-common.h, since Linux 5.14
 MADV_POPULATE_READ = 22

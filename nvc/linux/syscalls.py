@@ -261,6 +261,17 @@ def prctl_buffer(option: int, buffer: bytes | bytearray) -> int:
     return _call("prctl", (option, buffer, 0, 0, 0), (option, "buffer"))
 
 
+def prlimit(kind: int, limit: tuple[int, int] | None = None) -> tuple[int, int]:
+    """prlimit(2) of this process: soft and hard limit as they were, of a RLIMIT_*; ``const.NO_LIMIT`` is none.
+
+    The module resource is a library that a start would load. limit: set that. Raises SyscallError.
+    """
+    before = bytearray(struct.calcsize(const.RLIMIT64))
+    _call("prlimit64", (0, kind, struct.pack(const.RLIMIT64, *limit) if limit else None, before), (kind, limit))
+    soft, hard = struct.unpack(const.RLIMIT64, before)
+    return soft, hard
+
+
 def seccomp_filter(program: bytes) -> None:
     """seccomp(SECCOMP_SET_MODE_FILTER): ``program`` is a sequence of struct sock_filter.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import stat
 import struct
 import sys
@@ -30,12 +29,12 @@ if TYPE_CHECKING:
 #: much as it gets. Address space: libraries are mapped one at a time, 2 GiB refuses some real ones
 #: (libtensorflow_cc.so), so it is larger than the reference's.
 _LIMITS = (
-    (resource.RLIMIT_CPU, LDCONFIG.cpu),
-    (resource.RLIMIT_DATA, LDCONFIG.memory),
-    (resource.RLIMIT_AS, 8 << 30),
-    (resource.RLIMIT_NOFILE, 64),
-    (resource.RLIMIT_FSIZE, LDCONFIG.file),
-    (resource.RLIMIT_CORE, 0),
+    (const.RLIMIT_CPU, LDCONFIG.cpu),
+    (const.RLIMIT_DATA, LDCONFIG.memory),
+    (const.RLIMIT_AS, 8 << 30),
+    (const.RLIMIT_NOFILE, 64),
+    (const.RLIMIT_FSIZE, LDCONFIG.file),
+    (const.RLIMIT_CORE, 0),
 )
 _EARLY_NAMESPACES = const.CLONE_NEWNET | const.CLONE_NEWIPC | const.CLONE_NEWUTS
 _HIDDEN = const.MS_NOSUID | const.MS_NODEV | const.MS_NOEXEC | const.MS_RDONLY
@@ -354,6 +353,5 @@ def _setgroups_allowed() -> bool:
 
 def _limit() -> None:
     for kind, value in _LIMITS:
-        _, hard = resource.getrlimit(kind)
-        limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(kind, (limit, limit))
+        limit = min(value, syscalls.prlimit(kind)[1])
+        syscalls.prlimit(kind, (limit, limit))

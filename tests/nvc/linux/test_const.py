@@ -14,11 +14,12 @@ from nvc.linux import const
 HEADERS = Path(__file__).parent / "programs/const_headers.h"
 #: Names of const whose C name is another, or that are not the headers'.
 RENAMED = {"LINUX_CAPABILITY_VERSION_3": "_LINUX_CAPABILITY_VERSION_3"}
-OURS = {"STATX_SIZE", "BPF_PROG_INFO_SIZE", "BPF_PROG_INFO_GPL_OFFSET", "AT_FDCWD", "NO_WATCH"}
+OURS = {"STATX_SIZE", "BPF_PROG_INFO_SIZE", "BPF_PROG_INFO_GPL_OFFSET", "AT_FDCWD", "NO_LIMIT", "NO_WATCH"}
 
 #: Layout -> (C type, members in order); a member that C has as padding is "".
 LAYOUTS = {
     "OPEN_HOW": ("struct open_how", ["flags", "mode", "resolve"]),
+    "RLIMIT64": ("struct rlimit64", ["rlim_cur", "rlim_max"]),
     "MOUNT_ATTR": ("struct mount_attr", ["attr_set", "attr_clr", "propagation", "userns_fd"]),
     "CAP_HEADER": ("struct __user_cap_header_struct", ["version", "pid"]),
     "SOCK_FILTER": ("struct sock_filter", ["code", "jt", "jf", "k"]),

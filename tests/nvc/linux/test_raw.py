@@ -6,12 +6,14 @@ import ctypes
 import errno
 import os
 import platform
+import resource
 import struct
 from typing import Any
 
 import pytest
 
-from nvc.linux import const, raw_ctypes
+from nvc.linux import const, raw_ctypes, syscalls
+from nvc.linux.syscalls import SyscallError
 from tests.support import native
 
 #: getpid, read, write, prctl: calls that no wrapper of ours uses by number, so that they are in no table.
@@ -103,3 +105,23 @@ def test_what_is_no_function(raw: Any, arguments: tuple[Any, ...]) -> None:
         raw.invoke(*arguments)
     with pytest.raises(ValueError, match="no library"):
         raw.symbol(0, "strlen")
+
+
+def test_limits_are_those_of_the_module_resource() -> None:
+    kinds = (
+        *("RLIMIT_CPU", "RLIMIT_FSIZE", "RLIMIT_DATA", "RLIMIT_CORE"),
+        *("RLIMIT_NOFILE", "RLIMIT_MEMLOCK", "RLIMIT_AS"),
+    )
+    for kind in kinds:
+        known = resource.getrlimit(getattr(resource, kind))
+        infinite = {resource.RLIM_INFINITY: const.NO_LIMIT}
+        assert syscalls.prlimit(getattr(const, kind)) == tuple(infinite.get(limit, limit) for limit in known)
+
+    soft, hard = syscalls.prlimit(const.RLIMIT_CORE)
+    try:
+        assert syscalls.prlimit(const.RLIMIT_CORE, (0, hard)) == (soft, hard)
+        assert resource.getrlimit(resource.RLIMIT_CORE)[0] == 0
+    finally:
+        syscalls.prlimit(const.RLIMIT_CORE, (soft, hard))
+    with pytest.raises(SyscallError, match="prlimit64"):
+        syscalls.prlimit(const.RLIMIT_CORE, (2, 1))
