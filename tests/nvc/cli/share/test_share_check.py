@@ -123,3 +123,11 @@ def test_a_range_is_shown_and_needs_the_guard(check: Check) -> None:
     assert (enforcer["nvc-runtime"], enforcer["other runtimes"]) == ("guard", "refused")
     code, _, err = check("--annotation=nvc.share=mem=2Gi..50Gi")
     assert (code, "mem=2Gi..50Gi is more than this node gives" in err) == (1, True)
+
+
+def test_a_node_that_admits_by_requests_leaves_no_container_without_a_share(check: Check) -> None:
+    told = rules(check, "--annotation=nvc.share=mem=100%,cap=100%", more='admission = "requests"\nclamp = true')
+    assert told["mem"] == "40Gi maximum"
+    assert rules(check)["mem"] == "20Gi default"
+    code, _, err = check(more="allow-off = true")
+    assert (code, "allow-off cannot be true" in err) == (1, True)
