@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     from nvc.agent.tenant import Tenant
     from nvc.guard.usage import GpuUsage
     from nvc.share.limits import Limits
+    from nvc.share.model import ResolvedGpu
 
 #: A tenant with less than this part of its limit left wants more.
 _LITTLE = 16
 #: Answers of the driver that count: its number of a GPU's used memory is older than the ledgers.
 _ANSWERS = 4
+#: The part of a GPU by which a ledger may be below what the driver reports.
+_HIDDEN = 64
 #: Seconds that a tenant counts as wanting memory after it was refused some; that memory which came back is in no
 #: ledger yet; between two looks at containers that the preloaded library holds.
 _WANTS_S, _RETURNS_S, _STORE_S = 10.0, 2.0, 2.0
@@ -48,6 +51,10 @@ class Claims:
         self.coming: dict[str, Limits] = {}
         #: UUID -> (when, bytes in use that are of no tenant), newest last.
         self._outside: dict[str, deque[tuple[int, int]]] = {}
+        #: (Number, UUID) -> limits in force, the last one and the one before.
+        self._limits: dict[tuple[int, str], tuple[int, int]] = {}
+        #: (Number, UUID) -> (when, bytes that the driver reports beyond what its supervisor says), newest last.
+        self._hidden: dict[tuple[int, str], deque[tuple[int, int]]] = {}
         #: UUID -> bytes that containers without the guard were promised, and when that was looked at.
         self._library: dict[str, int] = {}
         self._library_at = float("-inf")
@@ -80,6 +87,9 @@ class Claims:
         self._back.pop(tenant.number, None)
         self._here.pop(tenant.number, None)
         self._refused.pop(tenant.number, None)
+        for key in [key for key in (*self._limits, *self._hidden) if key[0] == tenant.number]:
+            self._limits.pop(key, None)
+            self._hidden.pop(key, None)
 
     def is_stale(self) -> bool:
         """Whether ``look`` is due, which is for a thread."""
@@ -111,7 +121,7 @@ class Claims:
             for place, gpu in enumerate(tenant.limits.gpus):
                 if gpu.uuid == uuid:
                     with contextlib.suppress(OSError):  # it has ended
-                        claims.append(self._claim(tenant, place, usage.total))
+                        claims.append(self._claim(tenant, place, usage))
                         charged += claims[-1].used
         there = {one.key for tenant in self._agent.tenants for one in tenant.members}
         for number, (key, limits) in enumerate(self.coming.items()):
@@ -130,14 +140,35 @@ class Claims:
             seen.append((usage.asked_ns, max(0, usage.used - charged)))
         return [size for _, size in seen]
 
-    def _claim(self, tenant: Tenant, place: int, total: int) -> Claim:
+    def _allowed(self, tenant: Tenant, gpu: ResolvedGpu) -> int:
+        """What it can have in use: it may have allocated while its limit was lowered."""
+        key = tenant.number, gpu.uuid
+        last, before = self._limits.get(key, (gpu.memory, gpu.memory))
+        if gpu.memory != last:
+            last, before = gpu.memory, last
+        self._limits[key] = last, before
+        return max(last, before)
+
+    def _beyond(self, tenant: Tenant, usage: GpuUsage, used: int) -> int:
+        """Bytes that its supervisor does not say, by several answers of the driver: one that lies is reclaimed from."""
+        seen = self._hidden.setdefault((tenant.number, usage.uuid), deque(maxlen=_ANSWERS))
+        if tenant.record.suspended is not None:
+            seen.clear()  # what the driver said before
+            return 0
+        if not seen or seen[-1][0] != usage.asked_ns:
+            seen.append((usage.asked_ns, self._agent.reported(tenant, usage.uuid) - used))
+        size = min(size for _, size in seen) if len(seen) == _ANSWERS else 0
+        return size if size > usage.total // _HIDDEN else 0
+
+    def _claim(self, tenant: Tenant, place: int, usage: GpuUsage) -> Claim:
         """Raises OSError."""
         gpu = tenant.limits.gpus[place]
         status = self._agent.supervisors.status(tenant.number)
-        request = admission.request(gpu, total)
+        request = admission.request(gpu, usage.total)
         most = gpu.most or request
-        # A supervisor that its tenant has taken over can say anything.
-        used = min(status.gpus[place].memory, most)
+        # A supervisor that its tenant has taken over can say anything. What it never could have lacks for nobody.
+        used = min(status.gpus[place].memory, self._allowed(tenant, gpu) if gpu.request else most)
+        used = min(used + self._beyond(tenant, usage, used), most)
         suspended, now = tenant.record.suspended, time.monotonic()
         if suspended is not None and suspended.is_changing:
             self._here[tenant.number] = suspended.memory, now + _RETURNS_S

@@ -103,7 +103,12 @@ class Ranges(Part):
             self._claims.coming.pop(key, None)
             raise
         # It becomes a tenant at once, or never.
-        asyncio.get_running_loop().call_later(_LOCK_S, self._claims.coming.pop, key, None)
+        asyncio.get_running_loop().call_later(_LOCK_S, self._forget, key, limits)
+
+    def _forget(self, key: str, limits: Limits) -> None:
+        """Not another container of this name, which waits for its own."""
+        if self._claims.coming.get(key) is limits:
+            del self._claims.coming[key]
 
     async def returning(self, tenant: Tenant, memory: Sequence[int]) -> str:
         if not any(gpu.request for gpu in tenant.limits.gpus):
