@@ -37,6 +37,8 @@ class Owners:
         self._above = _namespaces(os.getpid())
         #: Pid -> its start time, the tenant's number (0: none), and ``_changes`` when that was found.
         self._known: dict[int, tuple[int, int, int]] = {}
+        #: UUID -> pid -> the tenant that had it first, 0: none is known.
+        self._clients: dict[str, dict[int, int]] = {}
         self._seen: dict[int, _Seen] = {}
         #: How often what tells processes apart has changed: one of no tenant is looked for again then.
         self._changes = 0
@@ -45,6 +47,8 @@ class Owners:
         """A tenant is over."""
         self._changes += self._seen.pop(number, None) is not None
         self._known = {pid: found for pid, found in self._known.items() if found[1] != number}
+        for clients in self._clients.values():
+            clients.update(dict.fromkeys((pid for pid, found in clients.items() if found == number), 0))
 
     def knows(self, tenant: Tenant) -> bool:
         """Whether the kernel tells its processes from others': it has a cgroup or a pid namespace of its own."""
@@ -68,6 +72,19 @@ class Owners:
             found[pid] = number or named.get(pid, 0)
         self._known = {pid: known for pid, known in self._known.items() if pid in found}
         return found
+
+    def of_clients(self, uuid: str, owners: Mapping[int, int]) -> dict[int, int]:
+        """Pid -> the tenant whose clients the driver has under it on a GPU. owners: what ``of`` has just found.
+
+        Clients of a process that has ended stay where another process has their files: also when a process of another
+        tenant has its number.
+        """
+        before, now = self._clients.get(uuid, {}), dict[int, int]()
+        for pid, number in owners.items():
+            # A supervisor's word may be a lie, and does not stay.
+            now[pid] = before.get(pid) or (number if self._known[pid][1] == number else 0)
+        self._clients[uuid] = now
+        return {pid: now[pid] or number for pid, number in owners.items()}
 
     def pids(self, tenant: Tenant) -> list[int]:
         """All processes in the container's own cgroup and below; none where it has no cgroup of its own."""

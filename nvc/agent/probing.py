@@ -219,7 +219,8 @@ class Probing(Part):
             for one in tenants
             if periods[one.number]
         }
-        self._computed.setdefault(gpu.uuid, ComputedTime()).update(gpu, owners, computing, off, caps, in_step=in_step)
+        clients = self._owners.of_clients(gpu.uuid, owners)
+        self._computed.setdefault(gpu.uuid, ComputedTime()).update(gpu, clients, computing, off, caps, in_step=in_step)
         known = self._computed[gpu.uuid]
         samples = {one.number: known.sampled_ns(one.number) for one in tenants} if known.has_samples else None
         for part in self._agent.parts:

@@ -252,6 +252,38 @@ def test_processes_are_known_by_the_kernel_s_word(
         supervisor.wait()
 
 
+def test_clients_of_a_process_that_ended_stay_its_tenant_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child goes on with them; its tenant makes processes until a neighbour's has the number."""
+    directory = str(tmp_path / "agent")
+    records.prepare(directory)
+    tenants = []
+    for number, name in ((7, "a"), (8, "b")):
+        place = Path(records.path(directory, number))
+        place.mkdir()
+        (place / "cgroup").write_text(f"1 /sys/fs/cgroup/{name}/cgroup.kill\n")
+        tenants.append(Tenant(TenantRecord(number, name, name, 0, 0, 0.0), Limits((), (), "1", name)))
+    groups, started = {11: "/a"}, {11: 100}
+    monkeypatch.setattr(under_test, "_cgroup", lambda pid: groups.get(pid, ""))
+    monkeypatch.setattr(under_test, "start_time", lambda pid: started.get(pid, 0))
+    owners = Owners(directory, USERS)
+
+    def clients(uuid: str, *pids: int) -> dict[int, int]:
+        return owners.of_clients(uuid, owners.of(pids, tenants, {13: 8}))
+
+    assert clients(UUID, 11, 12, 13) == {11: 7, 12: 0, 13: 8}
+    del groups[11], started[11]
+    assert clients("another GPU", 12) == {12: 0}
+    assert clients(UUID, 11) == {11: 7}, "it has ended"
+    groups.update({11: "/b", 13: "/a"})
+    started.update({11: 200, 13: 200})
+    assert clients(UUID, 11, 13) == {11: 7, 13: 7}, "a neighbour has its number; a supervisor's word is no more"
+    assert clients(UUID, 12) == {12: 0}
+    assert clients(UUID, 11) == {11: 8}, "the driver had none under it meanwhile"
+    clients(UUID, 13)
+    owners.gone(7)
+    assert owners.of_clients(UUID, owners.of((13,), tenants[1:], {})) == {13: 0}
+
+
 def test_a_gpu_on_which_nothing_happens_is_balanced_less_often() -> None:
     """Also where a context that has no work stays on the engine, as the driver's trace says."""
     sampled = GpuUsage(UUID, 10**9, IDLE, GIB, IDLE, {11: MIB}, 10**9, 5, {11: 5})
