@@ -64,19 +64,27 @@ def apply(
     after, chosen = changed(now, policy, wanted, selector, inventory, force=force)
     check(after)
     if wanted.memory or wanted.memory_part:
-        _admit(entry, policy, now, after, inventory)
-    write(entry, after)
+        _write_admitted(entry, policy, now, after, inventory)
+    else:
+        write(entry, after)
     return after, chosen
 
 
-def _admit(entry: store.Entry, policy: Policy, now: Limits, after: Limits, inventory: Inventory) -> None:
-    """Raises ContainerError where a request grows beyond what others' requests leave."""
-    others = admission.others(entry.record, os.path.dirname(entry.path))
-    if policy.admission == REQUESTS or any(gpu.request for one in (after, *others) for gpu in one.gpus):
+def _write_admitted(entry: store.Entry, policy: Policy, now: Limits, after: Limits, inventory: Inventory) -> None:
+    """While no other container is admitted. Raises ContainerError where a request grows beyond what others' leave."""
+    directory, rooms = os.path.dirname(entry.path), tuple[Room, ...]()
+    while True:
+        with store.Locked(directory):
+            others = admission.others(entry.record, directory)
+            counts = policy.admission == REQUESTS or any(gpu.request for one in (after, *others) for gpu in one.gpus)
+            if rooms or not counts:
+                admission.check(rooms, after, others, now)
+                write(entry, after)
+                return
+        # It may take seconds, and no container waits for it.
         known = admission.rooms(policy, inventory())
         unknown = {gpu.uuid for gpu in after.gpus} - {room.uuid for room in known}
         rooms = (*known, *(Room(uuid, 0, policy.admission == REQUESTS) for uuid in unknown))
-        admission.check(rooms, after, others, now)
 
 
 def changed(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
 import pytest
 
 from nvc.base.errors import ContainerError
+from nvc.model import Gpu
 from nvc.share import admission, change, store
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu, Room
@@ -106,6 +108,36 @@ def test_share_set_gives_no_request_that_others_were_promised(tmp_path: Path) ->
         assert entry.limits().gpus[0].request == 8 * GIB
         change.apply(entry, policy, parse_gpu("mem=20Gi..60Gi"), "", lambda: (known,), force=True)
         assert (entry.limits().gpus[0].request, entry.limits().gpus[0].most) == (20 * GIB, 60 * GIB)
+
+
+@pytest.mark.parametrize("spec", ["mem=20Gi", "mem=20Gi..60Gi"])
+def test_none_comes_while_share_set_is_admitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str) -> None:
+    """Two changes, or one and a container that starts, would each find room for itself alone."""
+    directory = str(tmp_path / "s")
+    store.create(StoredShare("a", "a", os.getpid(), start_time(os.getpid())), limits(8), b"", directory=directory)
+    known = gpu(0, "0000:01:00.0", UUID).replace(memory=80 * GIB)
+    locked, write = [], change.write
+
+    descriptor = os.open(directory, os.O_RDONLY)
+
+    def written(entry: store.Entry, after: Limits) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked.append(False)
+        except BlockingIOError:
+            locked.append(True)
+        write(entry, after)
+
+    def inventory() -> tuple[Gpu, ...]:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the driver may take seconds
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        return (known,)
+
+    monkeypatch.setattr(change, "write", written)
+    with store.find("a", directory) as entry:
+        change.apply(entry, Policy(), parse_gpu(spec), "", inventory, force=True)
+    os.close(descriptor)
+    assert locked == [True]
 
 
 def test_a_moved_limit_stays_in_its_range(tmp_path: Path) -> None:
