@@ -154,6 +154,8 @@ static bool list_pids (struct prober *self, unsigned gpu)
         add_pid (self, listed.pidTbl[i]);
     for (unsigned i = 0; i < self->computed_count; i++) /* one that has ended meanwhile, too */
         add_pid (self, self->computed[i].pid);
+    for (unsigned i = 0; i < self->on_count; i++)
+        add_pid (self, self->on[i].pid);
     for (uint32_t i = 0; i < self->before.head.gpu_count; i++) {
         const struct usage_gpu *before = &self->before.head.gpus[i];
 
