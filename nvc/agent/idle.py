@@ -16,7 +16,7 @@ from nvc.agent.state.records import IDLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from nvc.agent.activity import Threads
     from nvc.agent.agent import Agent
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks at threads; and whether any tenant sleeps.
 _LOOK_S, _NONE_S = 0.05, 0.25
+#: No more of the agent's processor time than this goes into looking at one tenant: it may have made many threads.
+EFFORT = 0.05
 
 
 class Idleness(Part):
@@ -39,6 +41,8 @@ class Idleness(Part):
         #: Number -> threads before it was suspended, and at the last look.
         self._first: dict[int, Threads] = {}
         self._last: dict[int, Threads] = {}
+        #: Number -> when they may be looked at again.
+        self._again: dict[int, float] = {}
 
     async def start(self, agent: Agent) -> None:
         self._agent = agent
@@ -49,7 +53,7 @@ class Idleness(Part):
         await asyncio.gather(self._task, return_exceptions=True)
 
     def gone(self, tenant: Tenant) -> None:
-        for known in (self._active, self._first, self._last):
+        for known in (self._active, self._first, self._last, self._again):
             known.pop(tenant.number, None)
 
     def look(self) -> None:
@@ -81,9 +85,10 @@ class Idleness(Part):
                 self.ended(number)
             await asyncio.sleep(_LOOK_S if asleep else _NONE_S)
             for tenant in asleep:
-                if not _sleeps(tenant):
+                if not _sleeps(tenant) or time.monotonic() < self._again.get(tenant.number, 0.0):
                     continue
-                now = await asyncio.to_thread(activity.look, self._pids(tenant))
+                now, spent = await asyncio.to_thread(_look, self._pids(tenant))
+                self._again[tenant.number] = time.monotonic() + spent / EFFORT
                 before = self._last.get(tenant.number, now)
                 self._last[tenant.number] = now
                 # An agent that did not see it fall asleep takes every thread that waits for one that wants.
@@ -113,6 +118,12 @@ def seconds(tenant: Tenant) -> int:
     """After how long it is idle; 0: never, also where one of its GPUs has no such setting."""
     found = [gpu.idle for gpu in tenant.limits.gpus]
     return max(found) if found and all(found) else 0
+
+
+def _look(pids: Iterable[int]) -> tuple[Threads, float]:
+    """Their threads, and seconds of processor time that it took."""
+    begun = time.thread_time()
+    return activity.look(pids), time.thread_time() - begun
 
 
 def _sleeps(tenant: Tenant) -> bool:

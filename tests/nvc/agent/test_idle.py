@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from nvc.agent import idle
-from nvc.agent.idle import Idleness, seconds
+from nvc.agent import activity, idle
+from nvc.agent.activity import Thread
+from nvc.agent.idle import EFFORT, Idleness, seconds
+from nvc.agent.state.records import IDLE
 from nvc.share.model import ResolvedGpu
 
 
@@ -73,3 +77,31 @@ def test_all_its_gpus_have_to_say_so(world: World) -> None:
     assert seconds(world.tenant) == 0
     world.tenant.limits = SimpleNamespace(gpus=(said, other.replace(idle=90)))
     assert seconds(world.tenant) == 90
+
+
+def test_one_with_many_threads_costs_the_agent_little_and_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4000 threads took 0.14 s of the processor, twenty times a second."""
+    looked: dict[int, int] = {1: 0, 2: 0}
+
+    def look(pids: list[int]) -> dict[tuple[int, int], Thread]:
+        until = time.thread_time() + (0.1 if pids == [1] else 0)
+        while time.thread_time() < until:
+            pass
+        looked[pids[0]] += 1
+        return {}
+
+    async def act() -> float:
+        part = Idleness()
+        record = SimpleNamespace(suspended=SimpleNamespace(cause=IDLE, is_changing=False))
+        agent: Any = SimpleNamespace(tenants=[SimpleNamespace(number=number, record=record) for number in looked])
+        agent.supervisors = SimpleNamespace(processes=lambda number: [(number, 0)])
+        begun = time.monotonic()
+        await part.start(agent)
+        while looked[2] < 10:
+            await asyncio.sleep(0.01)
+        await part.stop()
+        return time.monotonic() - begun
+
+    monkeypatch.setattr(activity, "look", look)
+    passed = asyncio.run(act())
+    assert (looked[1] - 1) * 0.1 <= passed * EFFORT
