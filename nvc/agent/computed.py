@@ -13,7 +13,6 @@ Samples that are in step with the periods of caps find the same tenants again an
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from itertools import pairwise
 
@@ -35,6 +34,8 @@ _GAP = 0.1
 _TRACE_NS = 500_000_000
 #: Of busy time; slices of 0.5 ms and switches of 0.22 leave 0.69.
 _LEAST_PART = 0.6
+#: Within so much time the trace has every tenant that samples found for so long.
+_SILENT_NS, _TWICE_NS = 3_000_000_000, 2 * SAMPLE_US * 1000
 #: Without a sample for so long there is no ratio.
 STALE_NS = 5_000_000_000
 
@@ -198,9 +199,7 @@ class ComputedTime:
         tenants = named.keys() | now.alone.keys()
         wanted = {tenant: _grown(now.alone, begin.alone, tenant) + each * named.get(tenant, 0.0) for tenant in tenants}
         engine = {tenant: sampled * part for tenant, part in _engine_parts(begin, now, tenants).items()}
-        # More than four deviations of such samples, or than switches take: the trace is not of these processes.
-        off = max((size - engine[tenant] for tenant, size in wanted.items()), default=0.0)
-        if off > 2 * math.sqrt(sampled * SAMPLE_US * 1000) or sum(engine.values()) < _LEAST_PART * sum(wanted.values()):
+        if self._is_silent(now) or sum(engine.values()) < _LEAST_PART * sum(wanted.values()):
             engine = dict.fromkeys(tenants, float(sampled))
         most, weights = {}, named if min(engine.values(), default=0) >= sampled else engine
         for tenant in tenants:
@@ -210,6 +209,19 @@ class ComputedTime:
                 cap = max(cap, *(one.caps.get(tenant, 1.0) for one in self._window))
             most[tenant] = min(sampled * on, sampled * cap, engine[tenant])
         return _bounded(wanted, most, weights)
+
+    def _is_silent(self, now: _Moment) -> bool:
+        """Whether samples found a tenant lately that the trace does not have at all: it is none of these processes.
+
+        A difference is no reason: a tenant that pauses when samples are taken makes as much as it likes.
+        """
+        begin = next(
+            one for one in self._window if one.sampled_ns >= now.sampled_ns - _SILENT_NS or one is self._window[-1]
+        )
+        found = {one for one in now.named if one and _grown(now.named, begin.named, one) >= _TWICE_NS}
+        if now.untraced_ns > begin.untraced_ns:
+            return False
+        return any(_grown(now.engine, begin.engine, tenant) <= 0 for tenant in found)
 
     def _give(self, busy: float) -> None:
         """So much busy time more, so that what each got in the window is its part of it."""

@@ -242,6 +242,14 @@ def test_a_trace_that_samples_contradict_is_none() -> None:
     assert (one.part(1), one.part(2)) == pytest.approx((0.05, 0.1)), "nor one with numbers of another pid namespace"
 
 
+def test_one_that_pauses_while_samples_are_taken_has_what_the_trace_says() -> None:
+    """A neighbour had all of its time: so large a difference was taken for a trace of other processes."""
+    one = traced(10, {11: (1.0, 0.5), 21: (0.0, 0.45)})
+    assert (one.part(1), one.part(2)) == pytest.approx((10 / 19, 9 / 19))
+    one = traced(10, {11: (1.0, 0.1), 21: (0.0, 0.85)})
+    assert (one.part(1), one.part(2)) == pytest.approx((2 / 19, 17 / 19))
+
+
 def test_in_step_with_phases_the_trace_measures() -> None:
     one = ComputedTime()
     for second in range(11):
