@@ -138,7 +138,7 @@ static uint32_t show (void *context, uint32_t asked)
     if (caller->depth == 0)
         caller->depth = names ((uint32_t) caller->thread, ours);
     depth = caller->depth;
-    if (depth == 1 && asked != 0)
+    if (depth == 1 && asked != 0 && asked <= INT32_MAX)
         return kill ((pid_t) asked, 0) == 0 || errno == EPERM ? asked : 0;
     count = asked != 0 ? names (asked, theirs) : 0;
     if (depth == 0 || count < depth || !is_ancestor (asked, count - depth, (uint32_t) caller->thread))
