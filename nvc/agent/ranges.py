@@ -46,7 +46,7 @@ _WAKE_S = 1.5
 
 
 class Ranges(Part):
-    """One move at a time on the whole node; reclaiming and resuming take seconds, and go on beside it."""
+    """One move at a time on a GPU; reclaiming and resuming take seconds, and go on beside it."""
 
     _agent: Agent
     _claims: Claims
@@ -55,7 +55,8 @@ class Ranges(Part):
         self._suspending, self._idleness = suspending, idleness
         idleness.wake = self._wake
         self._waking: set[int] = set()
-        self._turn = asyncio.Lock()
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._dividing: set[str] = set()
         self._due = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         #: UUID -> since when requests lack memory.
@@ -132,12 +133,23 @@ class Ranges(Part):
             self._due.clear()
             try:
                 await self._store()
-                for uuid in self._claims.uuids():
-                    await self._divide(uuid)
-                    self._look_for_lack(uuid)
-                self._resume_first()
             except (NvcError, OSError) as error:
                 self._tell(str(error), getattr(error, "hint", ""))
+            # Beside each other: a tenant that takes no limit, for seconds, is in no other GPU's way.
+            for uuid in self._claims.uuids():
+                if uuid not in self._dividing:
+                    self._dividing.add(uuid)
+                    self._begin(self._divide_later(uuid))
+            self._resume_first()
+
+    async def _divide_later(self, uuid: str) -> None:
+        try:
+            await self._divide(uuid)
+            self._look_for_lack(uuid)
+        except (NvcError, OSError) as error:
+            self._tell(str(error), getattr(error, "hint", ""))
+        finally:
+            self._dividing.discard(uuid)
 
     async def _store(self) -> None:
         if self._claims.is_stale() and self._claims.uuids():
@@ -145,7 +157,7 @@ class Ranges(Part):
 
     async def _divide(self, uuid: str) -> None:
         """Move what is to be moved of a GPU. Raises NvcError: the rest stays as it is."""
-        async with self._turn:
+        async with self._turns.setdefault(uuid, asyncio.Lock()):
             for _ in range(_ROUNDS):
                 sight = self._claims.sight(uuid)
                 if sight is None:
@@ -157,24 +169,32 @@ class Ranges(Part):
                 await self._put(uuid, lowered)
 
     async def _put(self, uuid: str, limits: Mapping[int, int]) -> None:
-        """Raises NvcError where one is not in force."""
-        for number, size in limits.items():
-            tenant = self._agent.tenants.by_number(number)
-            if tenant is None:
-                continue
+        """Raises NvcError where one is not in force, when the others are."""
+        done = await asyncio.gather(
+            *(self._move(uuid, number, size) for number, size in limits.items()), return_exceptions=True
+        )
+        for problem in done:
+            if problem is not None:
+                raise problem
 
-            def act(entry: Entry, size: int = size) -> None:
-                change.move(entry, uuid, size)
+    async def _move(self, uuid: str, number: int, size: int) -> None:
+        """Raises NvcError."""
+        tenant = self._agent.tenants.by_number(number)
+        if tenant is None:
+            return
 
-            try:
-                await asyncio.to_thread(self._agent.locked, tenant, act)
-                await self._agent.put_in_force(tenant)
-            except NvcError:
-                if any(start_time(one.pid) == one.start_time for one in tenant.members):
-                    raise
-                continue  # it has ended
-            with contextlib.suppress(OSError):  # what is published is 20 ms old at most
-                self._agent.supervisors.refresh(number)
+        def act(entry: Entry) -> None:
+            change.move(entry, uuid, size)
+
+        try:
+            await asyncio.to_thread(self._agent.locked, tenant, act)
+            await self._agent.put_in_force(tenant)
+        except NvcError:
+            if any(start_time(one.pid) == one.start_time for one in tenant.members):
+                raise
+            return  # it has ended
+        with contextlib.suppress(OSError):  # what is published is 20 ms old at most
+            self._agent.supervisors.refresh(number)
 
     # Reclaiming.
 
