@@ -55,11 +55,18 @@ class Owners:
         seen = self._look(tenant)
         return bool(seen.cgroups or seen.namespaces)
 
-    def of(self, pids: Iterable[int], tenants: Iterable[Tenant], named: Mapping[int, int]) -> dict[int, int]:
+    def of(
+        self,
+        pids: Iterable[int],
+        tenants: Iterable[Tenant],
+        named: Mapping[int, int],
+        ended: Mapping[int, int] | None = None,
+    ) -> dict[int, int]:
         """Pid -> the tenant's number; 0: none.
 
         A supervisor and what it made, by their user; a process of a container, by its cgroup or its pid namespace.
-        named: pid -> tenant, as supervisors say: of processes of containers that have neither.
+        named: pid -> tenant, as supervisors say: of processes of containers that have neither. ended: of the others,
+        which counts for a process that is over, of which another one has the files.
         """
         places = _Places(self._first_uid, {one.number: self._look(one) for one in tenants})
         found = {}
@@ -69,7 +76,7 @@ class Owners:
             if known is None or known[0] != started or (not known[1] and known[2] != self._changes):
                 known = self._known[pid] = started, places.of(pid, self._above), self._changes
             number = known[1] if known[1] in places.numbers else 0
-            found[pid] = number or named.get(pid, 0)
+            found[pid] = number or named.get(pid, 0) or (ended.get(pid, 0) if ended and started < 0 else 0)
         self._known = {pid: known for pid, known in self._known.items() if pid in found}
         return found
 

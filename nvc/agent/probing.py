@@ -193,12 +193,13 @@ class Probing(Part):
         self._serving.discard(gpu.uuid)
         if any(share.latency for one in tenants for share in one.limits.gpus):
             self._serving.add(gpu.uuid)
-        named: dict[int, int] = {}
-        for tenant in (one for one in tenants if not self._owners.knows(one)):
+        named, ended = dict[int, int](), dict[int, int]()
+        for tenant in tenants:
             with contextlib.suppress(OSError):
-                named.update(dict.fromkeys(self._of(tenant.number)[1], tenant.number))
+                said = dict.fromkeys(self._of(tenant.number)[1], tenant.number)
+                (ended if self._owners.knows(tenant) else named).update(said)
         pids = {*(pid for pid, own in gpu.processes.items() if own), *gpu.computed, *gpu.traced}
-        owners = self._owners.of(pids, self._agent.tenants, named)
+        owners = self._owners.of(pids, self._agent.tenants, named, ended)
         by_tenant: dict[int, dict[int, int]] = {}
         for pid, number in owners.items():
             by_tenant.setdefault(number, {})[pid] = gpu.processes[pid]

@@ -262,9 +262,9 @@ def test_clients_of_a_process_that_ended_stay_its_tenant_s(tmp_path: Path, monke
         place.mkdir()
         (place / "cgroup").write_text(f"1 /sys/fs/cgroup/{name}/cgroup.kill\n")
         tenants.append(Tenant(TenantRecord(number, name, name, 0, 0, 0.0), Limits((), (), "1", name)))
-    groups, started = {11: "/a"}, {11: 100}
+    groups, started = {11: "/a"}, {1: 1, 11: 100}
     monkeypatch.setattr(under_test, "_cgroup", lambda pid: groups.get(pid, ""))
-    monkeypatch.setattr(under_test, "start_time", lambda pid: started.get(pid, 0))
+    monkeypatch.setattr(under_test, "start_time", lambda pid: started.get(pid, -1))
     owners = Owners(directory, USERS)
 
     def clients(uuid: str, *pids: int) -> dict[int, int]:
@@ -273,6 +273,7 @@ def test_clients_of_a_process_that_ended_stay_its_tenant_s(tmp_path: Path, monke
     assert clients(UUID, 11, 12, 13) == {11: 7, 12: 0, 13: 8}
     del groups[11], started[11]
     assert clients("another GPU", 12) == {12: 0}
+    assert owners.of((1, 12), tenants, {}, {1: 8, 12: 8}) == {1: 0, 12: 8}, "what its supervisor says, as it has ended"
     assert clients(UUID, 11) == {11: 7}, "it has ended"
     groups.update({11: "/b", 13: "/a"})
     started.update({11: 200, 13: 200})
