@@ -146,7 +146,8 @@ class ComputedTime:
         self._begin_anew()
 
     def gone(self, tenant: int) -> None:
-        """The tenant is over. What it had is nobody's (0) then, and not the others'."""
+        """The tenant is over. What it had, and what its processes have, is nobody's (0) then, and not the others'."""
+        self._owners = {pid: 0 if owner == tenant else owner for pid, owner in self._owners.items()}
         kept = [times for one in self._window for times in (one.busy, one.alone, one.named, one.engine)]
         for times in (self._busy, self._alone, self._named, self._engine, *kept):
             if tenant in times:

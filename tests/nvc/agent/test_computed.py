@@ -146,6 +146,8 @@ def test_a_tenant_that_is_over_is_forgotten() -> None:
     one.update(gpu(104, 4, 4, {11: 4}), OWNERS, BOTH, {}, {})
     one.gone(1)
     assert one.busy_ns(1) == 0
+    one.update(gpu(105, 5, 5, {11: 5}), {}, BOTH, {}, {})
+    assert one.busy_ns(1) == 0, "nor what its last process computes while it is ended"
 
 
 def test_no_tenant_has_more_than_its_channels_were_on() -> None:
