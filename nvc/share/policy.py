@@ -311,15 +311,14 @@ def _resolve(policy: Policy, gpu: Gpu, said: GpuShare, source: str, warnings: li
     wanted = filled(said, policy.default)
     rule = policy.maximum
     memory = most_of(wanted, gpu.memory, f"GPU {gpu.index}")
-    if said.memory and gpu.memory and said.memory > gpu.memory and not wanted.oversubscribe:
+    if 0 < gpu.memory < max(said.memory, said.request) and not wanted.oversubscribe:
+        much = format_gpu(said.replace(cap=0, weight=0, priority="", oversubscribe=None, latency=0, idle=0))
         if not policy.clamp:
             raise InputError(
-                f"{source}: mem={format_memory(said.memory)} is more than GPU {gpu.index} has",
+                f"{source}: {much} is more than GPU {gpu.index} has",
                 hint=f"it has {gpu.memory >> 20}Mi; more needs oversubscribe=on",
             )
-        warnings.append(
-            f"{source}: mem={format_memory(said.memory)} is more than GPU {gpu.index} has; it gets the whole"
-        )
+        warnings.append(f"{source}: {much} is more than GPU {gpu.index} has; it gets the whole")
         memory = 0
     most = most_of(rule, gpu.memory, f"GPU {gpu.index}")
     most = min(memory or most, most or memory)

@@ -389,6 +389,7 @@ def raise_with_hint(policy: Policy, text: str) -> None:
     [
         ("mem=50%..8Gi", "guarantees more than it allows"),
         ("mem=8Gi..90Gi", "is more than GPU 2 has"),
+        ("mem=90Gi..100%", "mem=90Gi..100% is more than GPU 2 has"),
         ("mem=8Gi..40Gi,oversubscribe=on", "exclude each other"),
     ],
 )
