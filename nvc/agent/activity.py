@@ -2,6 +2,7 @@
 
 A locked libcuda holds calls inside the process: a thread that makes one begins to wait for a lock (futex) and stays
 there. Before it a thread has used the processor, for the cell or the request that needs the GPU. Both are looked for.
+Threads of libcuda's own (cuda-EvtHandlr, cuda00001400006) want nothing: while a process sleeps one waits for a lock.
 """
 
 from __future__ import annotations
@@ -49,14 +50,18 @@ def wants(first: Threads, before: Threads, now: Threads) -> str:
 
 
 def look(pids: Iterable[int]) -> dict[tuple[int, int], Thread]:
-    """The threads of these processes; those that end meanwhile are left out."""
+    """The threads of these processes but libcuda's; those that end meanwhile are left out."""
     found = {}
     for pid in pids:
         try:
             names = os.listdir(f"/proc/{pid}/task")
         except OSError:
             continue
+        own = _name(f"/proc/{pid}")
         for name in names:
+            # A thread has its program's name, unless somebody gave it another one.
+            if int(name) != pid and own != (called := _name(f"/proc/{pid}/task/{name}")) and called.startswith(b"cuda"):
+                continue
             try:
                 with open(f"/proc/{pid}/task/{name}/schedstat", "rb") as file:
                     run_ns = int(file.read().split()[0])
@@ -66,3 +71,11 @@ def look(pids: Iterable[int]) -> dict[tuple[int, int], Thread]:
                 continue
             found[pid, int(name)] = Thread(run_ns, int(call) if call.isdigit() else RUNNING)
     return found
+
+
+def _name(place: str) -> bytes:
+    try:
+        with open(f"{place}/comm", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""

@@ -46,7 +46,7 @@ def kinds(what: str) -> dict[int, str]:
     texts = ("abi_535.c", "abi_branches.c") if what == "class" else ("abi_controls.h", "abi_branches.c")
     found: dict[int, str] = {}
     for text in texts:
-        for word, kind in re.findall(rf"\{{(\w+), {what.upper()}_(\w+),", (RM / text).read_text()):
+        for word, kind in re.findall(rf"\{{\s*(\w+),\s*{what.upper()}_(\w+),", (RM / text).read_text()):
             found.setdefault(int(word, 16) if word.startswith("0x") else NUMBERS[word], kind.lower())
     return found
 
@@ -78,7 +78,7 @@ def seen_before() -> frozenset[tuple[str, int]]:
     found = set()
     for name, body in re.findall(r"seen_(\w+)\[\](?:\[2\])? = \{(.*?)\n\};", SEEN.read_text(), re.S):
         what = {"escapes": "escape", "classes": "class", "controls": "control", "uvm": "uvm"}[name]
-        pattern = r"\{(0x\w+)," if what in ("escape", "control") else r"(0x\w+)"
+        pattern = r"\{\s*(0x\w+)," if what in ("escape", "control") else r"(0x\w+)"
         found |= {(what, int(word, 16)) for word in re.findall(pattern, body)}
     return frozenset(found)
 

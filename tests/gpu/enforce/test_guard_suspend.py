@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from nvc.agent import activity
 from nvc.guard.protocol import Client
 from tests.gpu.enforce.conftest import Starts
 from tests.support import leftovers
@@ -24,13 +25,15 @@ from tests.support.bed import Bed
 from tests.support.frameworks import require
 from tests.support.gpumeasure import first_gpu, nodes, used_mib
 from tests.support.share_table import Table
-from tests.support.spoken import Spoken
+from tests.support.spoken import Silent, Spoken
 
 pytestmark = [pytest.mark.gpu, pytest.mark.system, pytest.mark.timeout(150)]
 
 MIB, GIB = 1 << 20, 1 << 30
 HOLD = Path(__file__).parents[2] / "system" / "programs" / "hold_memory.py"
 ROUNDS = int(os.environ.get("NVC_GPU_SUSPENDS", "4"))
+#: Seconds after which threads that wait for the GPU are looked at.
+WAKES_S = 0.2
 #: Seconds for 10 GiB each way (issue's goal); a neighbour's loss in points of its rate alone.
 GOAL_S, POINTS = 2.0, 2.0
 NOTEBOOKS, NOTEBOOK_GIB = int(os.environ.get("NVC_GPU_NOTEBOOKS", "8")), 16
@@ -127,6 +130,14 @@ def test_training_computes_the_same_bits(agent: RunningAgent, start: Starts, tab
     assert digests[0] == digests[1]
 
 
+def _answer(program: Spoken, agent: RunningAgent, waits: object) -> str:
+    """Raises AssertionError with what its threads did and with the agent's log."""
+    try:
+        return program.line()
+    except Silent:
+        raise AssertionError(f"{waits}\n{agent.log.read_text()[-6000:]}") from None
+
+
 def _seconds(agent: RunningAgent, event: str, since: float) -> list[tuple[float, float]]:
     """Of events after that moment: when, and the seconds that they say."""
     found = [json.loads(line) for line in agent.log.read_text().splitlines() if f'"{event}"' in line]
@@ -149,7 +160,10 @@ def test_idle_notebooks_take_turns(agent: RunningAgent, held: Any, table: Table)
         time.sleep(1.5)
         slept = bool(tenants[number].status()["suspended"])  # type: ignore[index]
         begun = time.time()
-        assert program.ask("peek") == str(number + 1)
+        program.tell("peek")
+        time.sleep(WAKES_S)
+        waits = activity.look([program.process.pid])
+        assert _answer(program, agent, waits) == str(number + 1)
         took = time.time() - begun
         time.sleep(0.3)
         wakes, out, back = (_seconds(agent, event, begun) for event in ("wake", "suspend", "resume"))

@@ -78,3 +78,33 @@ def test_the_kernel_shows_it_of_a_real_process(line: str) -> None:
 
 def test_processes_that_have_ended_are_left_out() -> None:
     assert activity.look([1 << 22, os.getpid()]).keys() >= {(os.getpid(), os.getpid())}
+
+
+NAMED = """
+import ctypes, sys, threading
+lock = threading.Lock(); lock.acquire()
+libc = ctypes.CDLL(None)
+def park():
+    if sys.argv[2] != "-":
+        libc.prctl(15, sys.argv[2].encode())  # PR_SET_NAME
+    lock.acquire()
+libc.prctl(15, sys.argv[1].encode())
+threading.Thread(target=park, daemon=True).start()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "thread", "seen"),
+    [("python", "cuda-EvtHandlr", 1), ("python", "cuda00001400006", 1), ("cuda_burn", "-", 2), ("python", "worker", 2)],
+)
+def test_threads_of_the_cuda_library_are_left_out(program: str, thread: str, seen: int) -> None:
+    """Seen on an H100: one of them waits for a lock from the checkpoint on, and each container woke at once."""
+    command = [sys.executable, "-c", NAMED, program, thread]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.2)
+        assert len(activity.look([process.pid])) == seen
+        process.kill()
