@@ -64,9 +64,9 @@ struct engine {
     uint64_t switch_left, slice_left;
     uint32_t changes; /* channels with a change_at */
     uint64_t busy;    /* nanoseconds, of all groups, those that have ended too */
-    /* Whose context is on the engine from engine->now on, or no longer; NULL: nobody asks. A context stays until another one comes. */
+    /* Whose context is on the engine from engine->now on, or no longer; NULL: switches are not traced. A context stays until another one comes. */
     void (*switched) (const struct engine *engine, const struct engine_group *group, bool is_on);
-    void *context; /* of the one who asks */
+    void *context; /* of `switched` */
 };
 
 void engine_add_group (struct engine *engine, struct engine_group *group);

@@ -98,7 +98,7 @@ int main (void)
     pthread_mutex_unlock (&tenant->lock);
     guard_events (&guard, &event, 1);
     tap_ok (event.reason == RM_UNRESPONSIVE && event.pid == (uint32_t) child && event.repeated == 0,
-            "which is told once, with the process");
+            "which is reported once, with the process");
 
     close (pair[0]);
     pthread_join (reader, NULL);

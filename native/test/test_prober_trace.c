@@ -75,7 +75,7 @@ static void turns (void)
     record (END, 11, 15 * MS);
     traced = look (20 * MS);
     tap_ok (had (12) == 3 * MS && had (11) == 5 * MS && traced->traced_ns == 14 * MS && traced->untraced_ns == 0,
-            "what is between begin and end is the process's, and switches are nobody's");
+            "the time from start to end is the process's; switches are no process's");
     look (20 * MS);
     tap_ok (prober.on_count == 0, "nothing counts twice");
     start (0);
@@ -156,7 +156,7 @@ static void lost (void)
     record (END, 12, 40 * MS);
     look (50 * MS);
     tap_ok (had (11) == 10 * MS && had (12) == 0 && prober.traced[0].untraced_ns == 30 * MS,
-            "what the driver lost is told by numbers");
+            "records that the driver lost are seen by their sequence numbers");
     record (BEGIN, 11, 50 * MS);
     record (BEGIN, 12, 60 * MS); /* the end of one that is no more has no process */
     record (END, 13, 70 * MS);
@@ -234,7 +234,7 @@ static void drifts (void)
     }
 }
 
-/* Of one that is on for hours without a record, by a GPU whose clock is slower; and records that are told late. */
+/* Of one that is on for hours without a record, by a GPU whose clock is slower; and records that arrive late. */
 static void estimates (void)
 {
     uint64_t sum = 0;

@@ -24,7 +24,7 @@ GUARDED = {"linux": {"seccomp": {"defaultAction": "SCMP_ACT_ALLOW", "listenerMet
 OTHERS = {"linux": {"seccomp": {"defaultAction": "SCMP_ACT_ALLOW", "listenerMetadata": "nvcx"}}}
 #: As containerd, Podman and Docker start a runtime.
 ROOT = ("--root", "/run/runc", "--log-format=json")
-WORDS = (*ROOT, "checkpoint", "--image-path", "/images", "--work-path", "/work", "--leave-running", "c1")
+WORDS = (*ROOT, "checkpoint", "--image-path", "/images", "--work-path", "/scratch", "--leave-running", "c1")
 
 
 def knows(bench: Bench, state: str = "") -> None:
