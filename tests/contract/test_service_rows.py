@@ -45,6 +45,12 @@ def test_the_page_has_a_table_for_each_pair_and_what_was_left_out() -> None:
     assert "there was no time: decode: MPS." in text
 
 
+def test_a_way_that_was_measured_twice_says_how_far_its_p99_are_apart() -> None:
+    rows = [a_row(), a_row(way="the driver's slices"), a_row(slower=1.04)]
+    assert "\nMeasured twice, the two p99 apart: MPS 4.0 %.\n" in page(rows, "one H100", "services.svg")
+    assert "twice" not in page(rows[:2], "one H100", "services.svg")
+
+
 def test_the_plot_has_two_bars_a_row_and_is_xml() -> None:
     tree = ET.fromstring(picture([a_row(), a_row(slower=2)]))
     bars = tree.findall("{http://www.w3.org/2000/svg}rect")

@@ -63,9 +63,20 @@ class Parts:
         return self.tables[part]
 
 
+def chosen() -> int:
+    """The number that nvidia-smi gives the GPU that is measured. Raises CalledProcessError.
+
+    It is the one of which CUDA_VISIBLE_DEVICES is the UUID, so that runs on several GPUs can go on at the same time;
+    else the first.
+    """
+    uuids = smi("--query-gpu=uuid", "--format=csv,noheader").split()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return uuids.index(visible) if visible in uuids else 0
+
+
 def first_gpu() -> tuple[str, str]:
-    """UUID, and the driver's version. Raises CalledProcessError."""
-    line = smi("--query-gpu=uuid,driver_version", "--format=csv,noheader").splitlines()[0]
+    """UUID of the GPU that is measured, and the driver's version. Raises CalledProcessError."""
+    line = smi("--query-gpu=uuid,driver_version", "--format=csv,noheader").splitlines()[chosen()]
     uuid, driver = line.split(", ")
     return uuid, driver
 
@@ -85,16 +96,23 @@ def gpus() -> tuple[HostGpu, ...]:
 
 
 def nodes(*minors: int) -> tuple[LimitsNode, ...]:
-    """The driver's nodes as a share names them, with those of the GPUs of these minors (none: 0). Raises OSError."""
+    """The driver's nodes as a share names them, with those of the GPUs of these minors.
+
+    None: of the GPU that is measured. Raises OSError, CalledProcessError.
+    """
     kinds = {"/dev/nvidiactl": NODE_CONTROL, "/dev/nvidia-uvm": NODE_UVM}
-    kinds |= {f"/dev/nvidia{minor}": NODE_GPU for minor in minors or (0,)}
+    kinds |= {f"/dev/nvidia{minor}": NODE_GPU for minor in minors or (gpus()[chosen()].minor,)}
     numbers = {path: os.stat(path).st_rdev for path in kinds}
     return tuple(LimitsNode(kind, os.minor(numbers[path]), numbers[path]) for path, kind in kinds.items())
 
 
-def used_mib(index: int = 0) -> int:
-    """Memory in use on a GPU (nvidia-smi's number), as the driver says to a process without a share; MiB."""
-    return int(smi("--query-gpu=memory.used", "--format=csv,noheader,nounits").splitlines()[index])
+def used_mib(index: int | None = None) -> int:
+    """Memory in use on a GPU, as the driver says to a process without a share; MiB.
+
+    index: nvidia-smi's number; None: the GPU that is measured.
+    """
+    used = smi("--query-gpu=memory.used", "--format=csv,noheader,nounits").splitlines()
+    return int(used[chosen() if index is None else index])
 
 
 def pids() -> set[int]:

@@ -76,9 +76,20 @@ def page(rows: Sequence[Row], machine: str, plot: str, left_out: Sequence[str] =
             f"the neighbour alone {first.most:.2f}/s.\n\n| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}\n"
         )
         text += "".join(f"| {' | '.join(row.cells())} |\n" for row in those)
+        text += twice(those)
     if left_out:
         text += "\nNot run, for there was no time: " + "; ".join(left_out) + ".\n"
     return text
+
+
+def twice(rows: Sequence[Row]) -> str:
+    """How far the p99 of rows of one pair that were measured twice are apart, or nothing."""
+    found = []
+    for way in dict.fromkeys(row.way for row in rows):
+        p99 = [row.of(0.99)[0] for row in rows if row.way == way]
+        if len(p99) == 2:
+            found.append(f"{way} {100 * (max(p99) / min(p99) - 1):.1f} %")
+    return f"\nMeasured twice, the two p99 apart: {'; '.join(found)}.\n" if found else ""
 
 
 def picture(rows: Sequence[Row]) -> str:
