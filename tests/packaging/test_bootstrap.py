@@ -14,7 +14,17 @@ import pytest
 CHECKOUT = Path(__file__).resolve().parents[2]
 APT = """#!/bin/sh
 case "$*" in
-*update*) exit 0 ;;
+*DPkg::Lock::Timeout=*) ;;
+*) echo "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 1 (apt)"; exit 100 ;;
+esac
+case "$*" in
+*update*)
+    [ ! -e lists-locked ] || {
+        echo "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 1 (apt)"
+        exit 100
+    }
+    exit 0
+    ;;
 *fail*) ;;
 esac
 for i in $(seq 45); do echo "Get:$i http://mirror bookworm/main p$i [1 kB]"; done
@@ -29,6 +39,11 @@ case "$1" in
 esac
 """
 
+# The other apt ends while the script waits.
+SLEEP = """#!/bin/sh
+[ "$1" = 0 ] || rm -f lists-locked
+"""
+
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
@@ -36,7 +51,13 @@ def bare(tmp_path: Path) -> Path:
     (tmp_path / "tools").mkdir()
     shutil.copy2(CHECKOUT / "tools/bootstrap", tmp_path / "tools")
     shutil.copy2(CHECKOUT / "setup.cfg", tmp_path)
-    programs = {"apt-get": APT, "python": PYTHON, "dpkg-query": "#!/bin/sh\nexit 1\n", "id": "#!/bin/sh\necho 0\n"}
+    programs = {
+        "apt-get": APT,
+        "python": PYTHON,
+        "dpkg-query": "#!/bin/sh\nexit 1\n",
+        "id": "#!/bin/sh\necho 0\n",
+        "sleep": SLEEP,
+    }
     (tmp_path / "bin").mkdir()
     for name, text in programs.items():
         (tmp_path / "bin" / name).write_text(text)
@@ -76,3 +97,13 @@ def test_a_failure_shows_what_apt_said(bare: Path) -> None:
     assert "E: Unable to fetch some archives" in done.stderr
     assert done.stderr.splitlines()[-1] == "bootstrap: apt-get failed (above)"
     assert not (bare / ".venv").exists()
+
+
+def test_another_apt_is_waited_for(bare: Path) -> None:
+    (bare / "lists-locked").touch()
+
+    done = bootstrap(bare)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("bootstrap: another apt holds the lock; trying again") == 1
+    assert "bootstrap: 40 packages set up" in done.stderr
