@@ -8,8 +8,9 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from nvc.agent import status
 from nvc.agent.status import StatusTenant
@@ -25,6 +26,8 @@ from tools.measuring import Failed
 GIB, MIB = 1 << 30, 1 << 20
 #: Seconds of a program's answer: hundreds start and end beside it.
 PATIENCE = 120.0
+#: What the log says of every container.
+USUAL = ("register", "listener", "monitor", "tenant", "gone")
 #: An agent that writes down how long its loop had no turn: seconds, and of them the processor's.
 OBSERVED = """
 import asyncio, os, runpy, time
@@ -108,12 +111,7 @@ class Node:
 
     def admitted(self, name: str) -> float:
         """When the agent admitted it, in seconds since 1970. Raises Failed."""
-        for line in self.agent.log.read_text().splitlines():
-            with contextlib.suppress(ValueError):
-                event = json.loads(line)
-                if event.get("event") == "tenant" and event.get("container") == name:
-                    return float(event["time"])
-        raise Failed(f"the log has no tenant {name}")
+        return admitted(self.agent.log, name, PATIENCE)
 
     def fill(self, count: int, *, channels: bool = False, **share: int) -> list[str]:
         """Many, eight at a time. channels: each has a compute channel in the place of a piece of memory."""
@@ -148,7 +146,9 @@ class Node:
         """Until so many tenants are there; seconds. Raises Failed."""
         begun = time.monotonic()
         if not leftovers.until(lambda: len(self.tenants()) == count, seconds=seconds):
-            raise Failed(f"there are {len(self.tenants())} tenants, not {count}")
+            there = self.tenants()
+            lost = [name for name in self.programs if name not in there]
+            raise Failed(f"there are {len(there)} tenants, not {count}: {ends(self.agent.log, lost)}")
         return time.monotonic() - begun
 
     def blocked(self, since: float) -> tuple[float, float]:
@@ -156,6 +156,36 @@ class Node:
         rows = [tuple(map(float, line.split())) for line in self.turns.read_text().splitlines()]
         late = [row for row in rows if row[0] >= since]
         return max((row[1] for row in late), default=0.0), max((row[2] for row in late), default=0.0)
+
+
+def events(log: Path, container: str) -> Iterator[dict[str, Any]]:
+    """Lines of the agent's log about a container; one that is being written is none."""
+    for line in log.read_text().splitlines():
+        with contextlib.suppress(ValueError):
+            event = json.loads(line)
+            if event.get("container") == container:
+                yield event
+
+
+def admitted(log: Path, name: str, seconds: float) -> float:
+    """When the agent admitted a container. Raises Failed.
+
+    Its line is waited for: the container's first call may be answered before the agent has written it.
+    """
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for one in events(log, name):
+            if one["event"] == "tenant":
+                return float(one["time"])
+        time.sleep(0.01)
+    raise Failed(f"the log has no tenant {name}")
+
+
+def ends(log: Path, names: Sequence[str]) -> str:
+    """Why those containers are gone, as far as the log says it."""
+    said = ((name, str(one.get("reason") or one["event"])) for name in names for one in events(log, name))
+    found = [f"{name} {why}" for name, why in said if why not in USUAL]
+    return ", ".join(found[:8] or names[:8]) or "none is missing"
 
 
 def guards() -> list[int]:

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,6 +21,8 @@ static const char usage[] =
     "Serves the device nodes of a simulated machine as files in the directory MOUNTPOINT, until ended or unmounted.\n"
     "MACHINE: the text that `nvc-py sim create DIR` puts into DIR/etc/nvc-sim/machine. Needs root and /dev/fuse.\n"
     "NUMBER: a descriptor that gets one byte, and is closed, when the files are there.\n";
+
+#define NICE (-20)
 
 static struct machine machine;
 
@@ -155,6 +158,9 @@ int main (int argc, char **argv)
         return 1;
     if (!read_machine (argv[optind]))
         return 1;
+    /* NVIDIA's driver runs in its caller's turn of the processor. This one must not wait for a turn of its own behind
+     * all that makes calls: a stop that takes half a second ends its container. Not being allowed to is no failure. */
+    (void) setpriority (PRIO_PROCESS, 0, NICE);
     server.mountpoint = realpath (argv[optind + 1], NULL);
     if (server.mountpoint == NULL) {
         fprintf (stderr, "nvc-sim-manager: %s: %s\n", argv[optind + 1], strerror (errno));

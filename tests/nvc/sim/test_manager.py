@@ -202,3 +202,16 @@ def test_memory_is_told_in_a_struct_of_the_releases_own_size(tmp_path: Path, dri
             manager.wait(20)
 
     assert [size] == in_namespaces(serving, timeout=40)
+
+
+def _priorities(place: Path) -> set[int]:
+    """Nice values of the manager's threads; one has answered a call before."""
+    Client(place)
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    managers = [pid for pid in children if Path(f"/proc/{pid}/comm").read_text() == "nvc-sim-manager\n"]
+    return {os.getpriority(os.PRIO_PROCESS, int(task)) for pid in managers for task in os.listdir(f"/proc/{pid}/task")}
+
+
+def test_it_answers_before_programs_that_compute(served: Any) -> None:
+    """A driver is no process. 500 containers that ended at once kept it from the processor, and so stops of caps."""
+    assert served(_priorities) == {-20}
