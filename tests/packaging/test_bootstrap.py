@@ -107,3 +107,12 @@ def test_another_apt_is_waited_for(bare: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("bootstrap: another apt holds the lock; trying again") == 1
     assert "bootstrap: 40 packages set up" in done.stderr
+
+
+def test_a_package_whose_triggers_are_not_done_is_there(bare: Path) -> None:
+    (bare / "bin/dpkg-query").write_text("#!/bin/sh\nprintf 'it '\n")
+
+    done = bootstrap(bare)
+
+    assert done.returncode == 0
+    assert "system packages" not in done.stderr
