@@ -100,7 +100,8 @@ def _adapt(command: click.Command, path: str) -> None:
     """Give it and all below it the options that every command has, and exit codes of its own to its help."""
     codes = reference.own_exits(f"nvc-py {path}")
     if codes and not command.epilog:
-        command.epilog = reference.block("Exit status", [*codes, *reference.own_exits("nvc-py")])
+        rows = [*codes, *reference.own_exits("nvc-py")]
+        command.epilog = reference.block("Exit status", sorted(rows, key=lambda row: (len(row[0]), row[0])))
     if not any(param.name == "sim" for param in command.params) and path not in NO_MACHINE:
         command.params.append(_option("sim", _set_machine, metavar="DIR", help="Use the simulated machine in DIR."))
     if isinstance(command, click.Group):

@@ -20,22 +20,24 @@ _NATIVE = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--profile", metavar="FILE", default="", help="Add to this profile.  [default: one that allows all]")
 @click.option("--listener", metavar="PATH", default=LISTEN, show_default=True, help="The agent's socket.")
-@click.option("--metadata", metavar="TEXT", default="nvc", show_default=True, help="What the agent is told with it.")
+@click.option(
+    "--metadata", metavar="TEXT", default="nvc", show_default=True, help="Sent to the agent with the listener."
+)
 @click.option("--no-32-bit", is_flag=True, help="End programs that use the 32-bit system calls.")
 def seccomp(profile: str, listener: str, metadata: str, no_32_bit: bool) -> None:
-    """Print a seccomp profile with which a container's calls of the GPU driver are announced to the agent.
+    """Print a seccomp profile with the guard's filter: the kernel stops a container's calls of the driver for it.
 
-    nvc-runtime does this by itself. A profile shows the filter, or is given to an engine for many containers:
-    nvc-runtime must start them, because it registers each with the agent, and they need a share. A container with this
-    profile and without them does not start, or is ended.
+    nvc-runtime adds the filter by itself. The profile is for looking at it, or for an engine that gets one profile for
+    many containers. Each of them needs a share, and nvc-runtime must start it, because it registers the container with
+    the agent; otherwise the container does not start, or is ended.
 
-    FILE is what the container would have without it, in the form of Docker, Podman or config.json's linux.seccomp.
-    Podman's is /usr/share/containers/seccomp.json; Docker's is in its sources (profiles/seccomp/default.json).
-    Without FILE the profile refuses nothing, which is less than engines do by themselves.
+    FILE is the profile that the container would have without this one, in the form of Docker, Podman or config.json's
+    linux.seccomp. Podman's is /usr/share/containers/seccomp.json; Docker's is in its sources
+    (profiles/seccomp/default.json). Without FILE the profile refuses nothing: less than an engine's own.
 
-    The first mmap of the 32-bit entry is out of any profile's sight: managed memory that is mapped by it is charged a
-    second late, and not at all when a process that never calls the driver maps it for another one. nvc-runtime closes
-    that entry; --no-32-bit closes all of it.
+    No profile can filter the first mmap of the 32-bit system calls. Managed memory that is mapped by it is charged a
+    second late, or, when a process that never calls the driver maps it for another one, not at all. nvc-runtime closes
+    that call; --no-32-bit closes all 32-bit calls.
 
     \b
         nvc-py seccomp --profile /usr/share/containers/seccomp.json > gpu.json

@@ -59,8 +59,8 @@ def set_share(
 ) -> int:
     """Change a running container's share: mem, cap, weight, priority, latency and idle.
 
-    Words that are not said stay as they are. Memory that is in use stays in use; only new allocations are refused.
-    The node's maximum holds unless --force. A container under the agent's guard is held to it when this returns.
+    Settings that SPEC leaves out stay as they are. Memory that is in use stays in use; new allocations are refused.
+    The node's maximum applies unless --force. For a guarded container the change is in force when the command ends.
     In a container CONTAINER is left out, and a share can only be lowered.
 
     \b

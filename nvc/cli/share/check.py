@@ -53,9 +53,9 @@ def check(
     config: str,
     as_json: bool,
 ) -> None:
-    """Say what a container would get of its GPUs, and from which rule. Starts and changes nothing.
+    """Print which share a container would get, and where each setting comes from; nothing is started or changed.
 
-    Of each setting the source is named: --share-fixed, --share, nvc.share, a variable, the node's default or maximum.
+    A setting comes from --share-fixed, --share, nvc.share, a variable, or the node's default or maximum.
     Exit code 1: such a container would not start.
 
     \b

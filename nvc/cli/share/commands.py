@@ -33,26 +33,26 @@ _AGENT = click.option("--agent", "socket", metavar="SOCKET", default=CONTROL, he
 def share(context: click.Context, directory: str | None) -> None:
     """Fractions of a GPU: what containers may use, and what they use.
 
-    A container asks for a share when it is started, in words with commas between them:
+    A container asks for a share at its start: settings with commas between them:
 
     \b
         mem=10Gi            memory: Ki Mi Gi Ti, K M G T, or a percentage of the GPU's
-        mem=8Gi..40Gi       the first is guaranteed, the second the most
+        mem=8Gi..40Gi       request (guaranteed) and limit
         cap=50%             never more than this much of the GPU's time
-        weight=30           its part when others want the GPU too; 10 is usual
-        priority=high       before others: low, normal, high; service (of an administrator's settings)
-        latency=1ms         how long a service waits for the others at most
-        idle=60s            after so long without computing it may be suspended for others
-        oversubscribe=on    mem may be more than the GPU has; the rest lies in the host's
+        weight=30           relative part of the time while others compute; without it 10
+        priority=high       low, normal, high; service where an administrator allows it
+        latency=1ms         longest time that a service waits for the others
+        idle=60s            after so long without computing it may be suspended
+        oversubscribe=on    mem may exceed the GPU's memory; the rest is in the host's
 
     \b
         podman run -e NVC_SHARE=mem=10Gi,cap=50% ...
         podman run -e "NVC_SHARE=0:mem=10Gi;1:mem=20Gi" ...      each GPU its own
         podman run --annotation nvc.share=mem=10Gi ...
 
-    Here they are listed, changed while they run, and paused. In a container, ls and get show its own share, and set
-    lowers it. A share is held by the agent's guard where it runs, else by a library in the container's programs; then
-    programs that go round it are not held.
+    These commands list, change and pause shares of running containers. In a container whose share the preloaded
+    library enforces, ls and get show it, and set lowers it. The guard enforces a share where nvc-runtime starts the
+    container and the agent runs; elsewhere the library does, which hostile programs can bypass.
     """
     context.meta[share_store.DIRECTORY] = directory or share_store.usual()
 
@@ -158,7 +158,7 @@ def _rows(socket: str, *, pids: bool) -> tuple[list[ShareRow], list[str], NvcErr
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_AGENT
 def get(container: str | None, as_json: bool, socket: str) -> None:
-    """Print a container's share, as the words that `set` takes: one line per GPU.
+    """Print a container's share as the share spec that `set` takes, one line per GPU.
 
     CONTAINER is an id or its beginning, the engine's name for it (NAMESPACE/POD/CONTAINER, or how that ends), or the
     pid of its first process. In a container it is left out.

@@ -1,4 +1,4 @@
-"""``nvc-py share hint``: tell the agent that a service will have work soon, or has none."""
+"""``nvc-py share hint``: what a service's operator knows of its work."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from nvc.guard.service import HINT_NS, HINTS, SOON
 @click.option("--agent", "socket", metavar="SOCKET", default=CONTROL, help="The agent's control socket.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def hint(container: str, word: str, socket: str, as_json: bool) -> None:
-    """Tell when a service (priority=service) will have work, or has none.
+    """Give the agent a hint: a service (priority=service) will have work, or has none.
 
-    The others' slices beside a service are short while it has work. Beside more than one context of others the agent
-    takes it for idle after some seconds without work; its next request waits longer then. `soon`, said before that
-    request, keeps or makes them short; `done` lets the others have their long slices at once.
+    While a service has work, the other tenants' timeslices are short. Beside more than one other context the agent
+    takes the service for idle after some seconds without work, and its next request waits longer. `soon` before that
+    request keeps or makes the timeslices short; `done` makes them long at once.
 
     \b
         nvc-py share hint 4f0c soon

@@ -61,9 +61,9 @@ def top(
     A GPU's line has its memory, `util` (part of the time in which a kernel ran, whichever process's) and `power` (what
     it draws, and may draw), both by NVML; "-" where the driver does not report it.
 
-    With an agent, the agent is asked, as root or as a member of the group nvc. Without one, the files that the
-    preloaded library keeps are read, which know no part of the time and no denials; the first line says which it is.
-    An agent that is there and does not answer is an error: what is known without it is shown, and the exit code is 1.
+    The rows come from the agent (for root and members of the group nvc), and without an agent from the files of the
+    preloaded library, which have neither parts of the time nor denials; the first line names the source. Where an
+    agent exists and does not answer, the rows are those of the files, and the exit code is 1.
 
     \b
         nvc-py top
