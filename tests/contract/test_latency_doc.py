@@ -32,6 +32,6 @@ def test_so_many_others_and_no_more_keep_a_latency(latency: float, others: int) 
 def test_numbers_in_sentences() -> None:
     assert f"90:10\nbeside a service needs {bound(90, 10) / 1000:g} ms" in TEXT
     assert f"a switch of {SWITCH_US / 1000:g} ms to each" in TEXT
-    assert f"{SHORT_US / 1000:g} ms each, or {LEAST_US / 1000:g} ms at least" in TEXT
+    assert f"{SHORT_US / 1000:g} ms each ({LEAST_US / 1000:g} ms where" in TEXT
     assert f"no work for {IDLE_NS // 10**9} s" in TEXT
     assert f"from now on, for {HINT_NS // 10**9} s" in TEXT

@@ -150,7 +150,7 @@ TENANT = (
         "gauge",
         "bytes",
         _GPU,
-        "Memory that a tenant is guaranteed; of tenants with a range, whose limit moves above it.",
+        "Request of a tenant with a range (mem=A..B), the least that its limit can be.",
         requests,
     ),
     Row(
