@@ -38,7 +38,7 @@ static const struct class_row rows[] = {
     { 0xDE, KIND_OTHER, KIND_SUBDEVICE, 0, VERSION_COUNTERS, 0 },                  /* page of counters (RUSD) */
     { 0xA06C, KIND_GROUP, KIND_DEVICE, 20, 0, CLASS_NEEDS_PARAMS },
     { 0x9067, KIND_OTHER, KIND_GROUP, 12, 0, CLASS_NEEDS_PARAMS },  /* context share */
-    { 0x90F1, KIND_OTHER, KIND_DEVICE, 0, VERSION_SPACE, 0 },                   /* address space */
+    { 0x90F1, KIND_OTHER, BELOW_GPU, 0, VERSION_SPACE, 0 },                   /* address space */
     { 0x2081, KIND_OTHER, KIND_SUBDEVICE, 0, 0, 0 },
     { 0x208F, KIND_OTHER, KIND_SUBDEVICE, 0, 0, 0 },
     { CLASS_THIRD_PARTY, KIND_OTHER, KIND_SUBDEVICE, 4, 0, 0 },     /* memory for other devices */
@@ -94,9 +94,20 @@ uint32_t class_params_size (const struct manager *manager, uint32_t class_number
     return row != NULL ? row_size (manager, row) : 0;
 }
 
+/* A device has one subdevice of each instance (subdeviceConstruct_IMPL). */
+static bool has_another (const struct object *subdevice)
+{
+    for (const struct object *each = subdevice->parent->child; each != NULL; each = each->next)
+        if (each != subdevice && each->kind == KIND_SUBDEVICE)
+            return true;
+    return false;
+}
+
 /* params: NULL where the class needs none and the call has none. */
 static enum status set_up (struct request *request, struct object *object, uint8_t *params)
 {
+    if (object->kind == KIND_SUBDEVICE && has_another (object))
+        return STATUS_INSUFFICIENT_RESOURCES;
     if (params == NULL) /* a device or subdevice: the first one */
         return object->kind == KIND_DEVICE && request->manager->gpus == 0 ? STATUS_INVALID_ARGUMENT : STATUS_OK;
     uint32_t index = get32 (params, 0);
@@ -149,7 +160,7 @@ static enum status allocate (struct request *request, uint32_t given)
     }
     client = client_of (request, get32 (head, 0));
     if (client == NULL)
-        return STATUS_INVALID_CLIENT;
+        return client_error (request, get32 (head, 0));
     if (row->flags & CLASS_UNSUPPORTED)
         return STATUS_NOT_SUPPORTED;
     if ((row->flags & CLASS_PRIVILEGED) && !request->caller->privileged (request->caller->context))
@@ -159,8 +170,8 @@ static enum status allocate (struct request *request, uint32_t given)
         return STATUS_INVALID_PARAM_STRUCT;
     if ((row->flags & CLASS_NEEDS_PARAMS) && request->params == NULL)
         return STATUS_INVALID_ARGUMENT;
-    /* serverAllocResourceUnderLock: 0 is the client; a parent that is not there is another error than a wrong one. */
-    parent = object_find (client, get32 (head, 4) != 0 ? get32 (head, 4) : client->root.handle);
+    /* A parent that is not there is another error than a wrong one; 0 is not there (H100, 580.159.04). */
+    parent = object_find (client, get32 (head, 4));
     if (parent == NULL)
         return STATUS_OBJECT_NOT_FOUND;
     if (!(parent->kind & row->parents))
@@ -202,7 +213,7 @@ enum status class_allocate_memory (struct request *request)
     enum status status;
 
     if (client == NULL)
-        return STATUS_INVALID_CLIENT;
+        return client_error (request, get32 (head, 0));
     parent = object_find (client, get32 (head, 4));
     if (parent == NULL || !(parent->kind & BELOW_GPU))
         return STATUS_INVALID_OBJECT_PARENT;
@@ -236,7 +247,7 @@ enum status class_free (struct request *request)
     struct object *object;
 
     if (client == NULL)
-        return STATUS_INVALID_CLIENT;
+        return client_error (request, get32 (request->head, 0));
     object = object_find (client, handle);
     if (object == &client->root)
         client_destroy (client);

@@ -80,14 +80,15 @@ static bool among (const uint32_t *numbers, size_t count, uint32_t number)
 
 #define AMONG(numbers, number) among (numbers, sizeof (numbers) / sizeof (numbers[0]), number)
 
+static uint32_t row_size (const struct manager *manager, const struct control_row *row)
+{
+    return row->varying != VERSION_NONE ? version_size (row->varying, manager->release) : row->size;
+}
+
 static enum status perform (struct request *request, struct object *object, const struct control_row *row)
 {
-    uint32_t size = row->varying != VERSION_NONE ? version_size (row->varying, request->manager->release) : row->size;
-
     if (!(object->kind & row->kinds))
         return STATUS_NOT_SUPPORTED;
-    if (request->params_size != size)
-        return STATUS_INVALID_ARGUMENT;
     if (request->params == NULL)
         return STATUS_INVALID_ADDRESS;
     return row->function == NULL ? STATUS_OK : row->function (request, object);
@@ -98,17 +99,23 @@ enum status control (struct request *request)
 {
     uint32_t number = get32 (request->head, 8);
     struct client *client = client_of (request, get32 (request->head, 0));
+    const struct control_row *row = NULL;
     struct object *object;
 
+    for (size_t i = 0; i < sizeof (rows) / sizeof (rows[0]) && row == NULL; i++)
+        row = rows[i].number == number ? &rows[i] : NULL;
+    if (client_find (request->manager, get32 (request->head, 0)) == NULL)
+        return STATUS_INVALID_CLIENT;
+    /* Before the client's file and the object are looked at (_rmapiRmControl). */
+    if (row != NULL && request->params_size != row_size (request->manager, row))
+        return STATUS_INVALID_ARGUMENT;
     if (client == NULL)
         return STATUS_INVALID_CLIENT;
     object = object_find (client, get32 (request->head, 4));
     if (object == NULL)
         return STATUS_OBJECT_NOT_FOUND; /* seen on an H100, 580.159.04 */
-    for (size_t i = 0; i < sizeof (rows) / sizeof (rows[0]); i++) {
-        if (rows[i].number == number)
-            return perform (request, object, &rows[i]);
-    }
+    if (row != NULL)
+        return perform (request, object, row);
     if (AMONG (privileged, number) && !request->caller->privileged (request->caller->context))
         return STATUS_INSUFFICIENT_PERMISSIONS;
     /* Of the old kind: the kernel module hands them to the GPU's firmware unseen, but for those with bit 14, which need

@@ -114,7 +114,7 @@ static enum status map_memory (struct request *request)
     struct client *client = client_of (request, get32 (request->head, 0));
 
     if (client == NULL)
-        return STATUS_INVALID_CLIENT;
+        return client_error (request, get32 (request->head, 0));
     const struct object *object = object_find (client, get32 (request->head, 8));
     if (object == NULL)
         return STATUS_INVALID_OBJECT_HANDLE;
@@ -129,7 +129,7 @@ static enum status of_object (struct request *request, size_t object_at)
     struct client *client = client_of (request, get32 (request->head, 0));
 
     if (client == NULL)
-        return STATUS_INVALID_CLIENT;
+        return client_error (request, get32 (request->head, 0));
     return object_find (client, get32 (request->head, object_at)) == NULL ? STATUS_INVALID_OBJECT_HANDLE : STATUS_OK;
 }
 

@@ -99,6 +99,10 @@ enum status control_address_space (struct request *request, struct object *objec
 
     if (named == NULL)
         return STATUS_OBJECT_NOT_FOUND;
+    /* What has no registers of its own (gpuresGetMapAddrSpace_IMPL). */
+    if ((named->kind & (KIND_DEVICE | KIND_SUBDEVICE | KIND_GROUP)) || named->class_number == CLASS_SPACE ||
+        named->class_number == CLASS_CONTEXT_SHARE)
+        return STATUS_NOT_SUPPORTED;
     uint32_t type = 3; /* registers */
     if (named->memory.piece != NULL)
         type = named->memory.piece->video ? 2 : 1;

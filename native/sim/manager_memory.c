@@ -153,7 +153,7 @@ enum status memory_vid_heap (struct request *request)
     struct object *object;
 
     if (client == NULL)
-        return STATUS_INVALID_CLIENT;
+        return client_error (request, get32 (head, 0));
     switch (get32 (head, 8)) {
     case HEAP_SIZE:
         return heap_allocate (request, client, 88);

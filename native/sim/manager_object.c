@@ -26,6 +26,11 @@ struct client *client_of (struct request *request, uint32_t handle)
     return client != NULL && client->file == clients_of (request->file) ? client : NULL;
 }
 
+enum status client_error (struct request *request, uint32_t handle)
+{
+    return client_find (request->manager, handle) != NULL ? STATUS_INVALID_CLIENT : STATUS_INVALID_OBJECT_HANDLE;
+}
+
 struct client *client_create (struct request *request, uint32_t class_number)
 {
     struct manager *manager = request->manager;

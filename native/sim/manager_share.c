@@ -17,16 +17,20 @@ enum import_type { IMPORT_NONE = 0, IMPORT_VIDEO = 1, IMPORT_SYSTEM = 2 };
 enum status memory_share (struct request *request)
 {
     const uint8_t *head = request->head;
-    struct client *client = client_of (request, get32 (head, 0));
+    uint32_t handle = get32 (head, 0), type = get32 (head, 16) & 0xffff;
+    /* To one client: of any file's client (_serverShareResourceAccessClient does not validate it; seen on an H100, 580.159.04). */
+    struct client *client = type == SHARE_CLIENT ? client_find (request->manager, handle) : client_of (request, handle);
     struct object *object;
 
     if (client == NULL)
-        return STATUS_INVALID_CLIENT;
+        return client_error (request, handle);
+    if (type == SHARE_CLIENT && client_find (request->manager, get32 (head, 8)) == NULL)
+        return STATUS_INVALID_OBJECT_HANDLE;
     object = object_find (client, get32 (head, 4));
     if (object == NULL)
         return STATUS_OBJECT_NOT_FOUND;
     /* Beside what is allowed already. The last one counts here: guards make them, and libcuda none. */
-    if ((head[18] & SHARE_COMPOSE) && (head[18] & SHARE_REVOKE) == 0 && (get32 (head, 16) & 0xffff) == SHARE_CLIENT) {
+    if ((head[18] & SHARE_COMPOSE) && (head[18] & SHARE_REVOKE) == 0 && type == SHARE_CLIENT) {
         object->composed_target = get32 (head, 8);
         return STATUS_OK;
     }
@@ -36,7 +40,7 @@ enum status memory_share (struct request *request)
         return STATUS_OK;
     }
     object->share_target = get32 (head, 8);
-    object->share_type = (uint16_t) (get32 (head, 16) & 0xffff);
+    object->share_type = (uint16_t) type;
     return STATUS_OK;
 }
 
@@ -51,6 +55,14 @@ bool may_duplicate (const struct object *source, const struct client *client, ui
            (source->share_type == SHARE_CLIENT && client != NULL && source->share_target == client->root.handle);
 }
 
+/* Below a device what is below one, below a subdevice likewise (memCopyConstruct_IMPL); address spaces anywhere (seen on an H100). */
+static uint32_t parents_of_duplicate (const struct object *source)
+{
+    if (source->kind == KIND_MEMORY)
+        return source->parent->kind == KIND_SUBDEVICE ? KIND_SUBDEVICE : KIND_DEVICE;
+    return source->kind == KIND_GROUP ? KIND_DEVICE : KIND_ANY;
+}
+
 enum status memory_duplicate (struct request *request)
 {
     uint8_t *head = request->head;
@@ -60,17 +72,17 @@ enum status memory_duplicate (struct request *request)
     enum status status;
 
     if (client == NULL || owner == NULL)
-        return STATUS_INVALID_CLIENT;
+        return client_error (request, get32 (head, owner == NULL ? 12 : 0));
     parent = object_find (client, get32 (head, 4));
     source = object_find (owner, get32 (head, 16));
     /* In the order of serverCopyResource. */
     if (source == NULL || parent == NULL)
         return STATUS_OBJECT_NOT_FOUND;
-    if (source->kind != KIND_MEMORY && source->kind != KIND_GROUP)
+    if (source->kind != KIND_MEMORY && source->kind != KIND_GROUP && source->class_number != CLASS_SPACE)
         return STATUS_INVALID_ARGUMENT;
     if (get32 (head, 8) != 0 && object_find (client, get32 (head, 8)) != NULL)
         return STATUS_INSERT_DUPLICATE_NAME;
-    if (!(parent->kind & (source->kind == KIND_GROUP ? KIND_DEVICE : KIND_DEVICE | KIND_SUBDEVICE)))
+    if (!(parent->kind & parents_of_duplicate (source)))
         return STATUS_INVALID_OBJECT_PARENT;
     if (!may_duplicate (source, client, client->process))
         return STATUS_INSUFFICIENT_PERMISSIONS;

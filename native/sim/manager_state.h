@@ -130,6 +130,8 @@ struct samples {
 /* manager_trace.c. One memory is mapped at a time: all open files of a node are one file for the kernel, with the same pages. */
 #define CLASS_EVENT_BUFFER 0x90CDu
 #define CLASS_DEVICELESS 0x90CEu
+#define CLASS_SPACE 0x90F1u         /* an address space */
+#define CLASS_CONTEXT_SHARE 0x9067u
 struct ring {
     uint32_t references, size;
     uint8_t bytes[];
@@ -210,6 +212,8 @@ struct client *client_find (struct manager *manager, uint32_t handle);
 /* The client, if this open file may use it (strict rmclientValidate): its own, or one of its registered control
  * file. */
 struct client *client_of (struct request *request, uint32_t handle);
+/* Why client_of has none: the client is another file's, or there is none (_serverLockClientWithLockInfo, clientValidate). */
+enum status client_error (struct request *request, uint32_t handle);
 struct client *client_create (struct request *request, uint32_t class_number);
 void client_destroy (struct client *client);
 struct object *object_find (struct client *client, uint32_t handle);

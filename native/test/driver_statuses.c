@@ -96,6 +96,15 @@ static uint32_t any_handle (void)
     return choice == 0 ? 0 : choice == 1 ? FIRST + 0xfff : FIRST + draw (HANDLES);
 }
 
+/* Handles of clients are the manager's choice: not the same in both. */
+static const char *named (uint32_t handle, uint32_t client)
+{
+    static char text[16];
+
+    snprintf (text, sizeof (text), "%#x", handle);
+    return handle == client ? "client" : text;
+}
+
 static uint32_t any_parent (uint32_t client) { return draw (6) == 0 ? client : any_handle (); }
 
 static uint32_t allocate (unsigned file, uint32_t client, uint32_t parent, uint32_t object, uint32_t class, void *params)
@@ -134,7 +143,7 @@ static uint32_t allocate_any (unsigned file, uint32_t client, char *what, size_t
         memcpy (params + 64, &bytes, 8);
     } else if (class == 0xa06c)
         params[12] = 1;
-    snprintf (what, size, "alloc %#x parent %#x handle %#x size %llu", class, parent == client ? 0 : parent, handle,
+    snprintf (what, size, "alloc %#x parent %s handle %#x size %llu", class, named (parent, client), handle,
               (unsigned long long) bytes);
     return allocate (file, client, parent, handle, class, params);
 }
@@ -155,7 +164,7 @@ static uint32_t control_any (unsigned file, uint32_t client, char *what, size_t 
         uint32_t number, size;
     } controls[] = { { 0x2080014a, 268 }, { 0xd01, 12 }, { 0xd02, 16 }, { 0xa06c0104, 8 }, { 0x2080014a, 4 } };
     uint8_t params[512] = { 0 };
-    uint32_t which = draw (5), object = controls[which].number >> 16 == 0 ? client : any_handle (), named = any_handle ();
+    uint32_t which = draw (5), object = controls[which].number >> 16 == 0 ? client : any_handle (), other = any_handle ();
     struct control_call head = { .client = client,
                                  .object = object,
                                  .number = controls[which].number,
@@ -166,10 +175,11 @@ static uint32_t control_any (unsigned file, uint32_t client, char *what, size_t 
     if (which == 0)
         params[4] = 2;
     else if (which == 1 || which == 2)
-        memcpy (params, &named, 4);
+        memcpy (params, &other, 4);
     if (which == 2)
         params[4] = 2;
-    snprintf (what, size, "control %#x object %#x about %#x", head.number, object == client ? 0 : object, named);
+    snprintf (what, size, "control %#x of %u bytes object %s about %#x", head.number, head.params_size, named (object, client),
+              other);
     error = call (file, CONTROL, &head);
     return error != 0 ? NO_CALL - (uint32_t) error : head.status;
 }
@@ -179,7 +189,7 @@ static uint32_t free_any (unsigned file, uint32_t client, char *what, size_t siz
     struct free_call head = { .client = client, .object = draw (25) == 0 ? client : any_handle () };
     int error;
 
-    snprintf (what, size, "free %#x", head.object == client ? 0 : head.object);
+    snprintf (what, size, "free %s", named (head.object, client));
     error = call (file, FREE, &head);
     return error != 0 ? NO_CALL - (uint32_t) error : head.status;
 }
@@ -194,8 +204,8 @@ static uint32_t duplicate_any (unsigned file, uint32_t client, char *what, size_
                                    .from = any_handle () };
     int error;
 
-    snprintf (what, size, "duplicate parent %#x handle %#x from %u %#x", head.parent == client ? 0 : head.parent, head.object,
-              source, head.from);
+    snprintf (what, size, "duplicate parent %s handle %#x from %u %#x", named (head.parent, client), head.object, source,
+              head.from);
     error = call (file, DUPLICATE, &head);
     return error != 0 ? NO_CALL - (uint32_t) error : head.status;
 }

@@ -30,7 +30,8 @@ static void objects (struct manager_file *file, uint32_t client)
     tap_ok (bed_alloc (file, client, DEVICE, 9, 0x73, NULL) == 0x56,
             "a display class on a GPU without displays is unsupported (0x56)");
     tap_ok (bed_control (file, client, SUBDEVICE, 0x20807fff, group, 4) == 0x56, "so is an unknown control");
-    tap_ok (bed_control (file, client, 0xdead, 0x2080014a, group, 4) == 0x57, "a control needs its object (0x57)");
+    tap_ok (bed_control (file, client, 0xdead, 0x2080014a, group, 4) == 0x1F, "params of a wrong size are refused first");
+    tap_ok (bed_control (file, client, 0xdead, 0xa06c0104, group, 8) == 0x57, "a control needs its object (0x57)");
     tap_ok (bed_control (file, client, SUBDEVICE, 0x20801303, group, 4) == 0x1F, "and parameters of its size (0x1F)");
     for (uint32_t i = 0, parent = client; i < 100000; parent = 0x10000 + i++)
         bed_alloc (file, client, parent, 0x10000 + i, 0x79, NULL);
