@@ -18,6 +18,7 @@ from nvc.agent.admission import Acceptors, AdmissionSocket
 from nvc.agent.control import ControlSocket
 from nvc.agent.journal import Journal
 from nvc.agent.notify import Systemd
+from nvc.agent.promised import PromisedRequests
 from nvc.agent.scheduled import NO_SHARE
 from nvc.agent.settings import load
 from nvc.agent.state import records
@@ -86,6 +87,7 @@ class Agent:
         self.settings: AgentSettings = load(options.config)
         self.parts: list[Part] = []
         self._wanted = list(parts)
+        self.promised = PromisedRequests(options.shares)
         self._end = asyncio.Event()
 
     async def run(self, systemd: Systemd) -> None:
@@ -158,6 +160,7 @@ class Agent:
         for part in self.parts:
             await part.stop()
         self._acceptors.close()
+        self.promised.close()
         for name in ("admit", "control") if is_own else ("admit",):
             try:
                 os.unlink(f"{self.options.directory}/{name}")

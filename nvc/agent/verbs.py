@@ -56,6 +56,7 @@ class Verbs:
                 lambda: agent.inventory,
                 force=request.get("force", False),
                 check=lambda after: agent.check_change(tenant, after),
+                known=agent.promised.look,
             )
 
         try:

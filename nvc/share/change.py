@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from nvc.model import Gpu
+    from nvc.share.admission import Promises
     from nvc.share.limits import Limits
     from nvc.share.model import GpuShare, ResolvedGpu
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 class Hold:
     """A context: the entry to be changed in the place of another one, with its lock held.
 
-    Of a group it is the first one, so that there is one writer; else the same, which stays open and locked.
+    Of a group it is the first one, whose limits are those of all; else the same, which stays open and locked.
     Entering raises ContainerError when another writer does not end, PrivilegeError.
     """
 
@@ -34,14 +35,14 @@ class Hold:
         self._group: list[store.Entry] = []
 
     def __enter__(self) -> store.Entry:
+        self._entry.lock()
         self._group = store.group(self._entry) if self._entry.record.group else []
-        held = (*self._group, self._entry)[0]
-        held.lock()
-        return held
+        return (*self._group, self._entry)[0]
 
     def __exit__(self, *_: object) -> None:
         for one in self._group:
             one.close()
+        self._entry.unlock_group()
 
 
 def apply(
@@ -53,38 +54,62 @@ def apply(
     *,
     force: bool,
     check: Callable[[Limits], None] = lambda after: None,
+    known: Callable[[], Promises | None] = lambda: None,
 ) -> tuple[Limits, list[int]]:
     """Change the share of an entry whose lock is held; the limits after, and which of its GPUs were meant.
 
     selector: a UUID or its beginning, "#POSITION" among the container's GPUs, an index of the machine's; "": all.
-    check: raises ContainerError where the limits cannot be kept; nothing is written then.
+    check: raises ContainerError where the limits cannot be kept; nothing is written then. known: called while no
+    entry comes or grows: what all tenants were promised at most; None: the store is read for it.
     Raises InputError, ContainerError.
     """
     now = limits(entry)
     after, chosen = changed(now, policy, wanted, selector, inventory, force=force)
     check(after)
-    if wanted.memory or wanted.memory_part:
-        _write_admitted(entry, policy, now, after, inventory)
+    if admission.grows(after, now):
+        _write_admitted(entry, policy, now, after, inventory, known)
     else:
         write(entry, after)
     return after, chosen
 
 
-def _write_admitted(entry: store.Entry, policy: Policy, now: Limits, after: Limits, inventory: Inventory) -> None:
+def _write_admitted(
+    entry: store.Entry,
+    policy: Policy,
+    now: Limits,
+    after: Limits,
+    inventory: Inventory,
+    known: Callable[[], Promises | None],
+) -> None:
     """While no other container is admitted. Raises ContainerError where a request grows beyond what others' leave."""
     directory, rooms = os.path.dirname(entry.path), tuple[Room, ...]()
+    own = admission.owner_of(entry.record)
+
+    def fits(promises: Promises) -> bool:
+        """Whether it is known to. Raises ContainerError where it does not."""
+        counts = policy.admission == REQUESTS or any(
+            gpu.request or promises.have_range(gpu.uuid, own) for gpu in after.gpus
+        )
+        if rooms or not counts:
+            admission.check(rooms, after, promises, now, own=own)
+        return bool(rooms or not counts)
+
     while True:
         with store.Locked(directory):
-            others = admission.others(entry.record, directory)
-            counts = policy.admission == REQUESTS or any(gpu.request for one in (after, *others) for gpu in one.gpus)
-            if rooms or not counts:
-                admission.check(rooms, after, others, now)
+            promises = known()
+            try:
+                is_known = fits(promises if promises is not None else admission.others(entry.record, directory))
+            except ContainerError:
+                if promises is None:
+                    raise
+                is_known = fits(admission.others(entry.record, directory))  # less those that have ended
+            if is_known:
                 write(entry, after)
                 return
         # It may take seconds, and no container waits for it.
-        known = admission.rooms(policy, inventory())
-        unknown = {gpu.uuid for gpu in after.gpus} - {room.uuid for room in known}
-        rooms = (*known, *(Room(uuid, 0, policy.admission == REQUESTS) for uuid in unknown))
+        sizes = admission.rooms(policy, inventory())
+        unknown = {gpu.uuid for gpu in after.gpus} - {room.uuid for room in sizes}
+        rooms = (*sizes, *(Room(uuid, 0, policy.admission == REQUESTS) for uuid in unknown))
 
 
 def changed(
@@ -161,12 +186,11 @@ def limits(entry: store.Entry) -> Limits:
 
 
 def write(entry: store.Entry, after: Limits) -> None:
-    """Into the entry whose lock is held, and those of its group. Raises ContainerError."""
+    """Into the entry whose lock is held, and those of its group, whose lock it is. Raises ContainerError."""
     _write(entry, after)
     for other in store.group(entry) if entry.record.group else ():
         with other:
             if other.record.key != entry.record.key:
-                other.lock()
                 _write(other, after)
 
 

@@ -7,11 +7,12 @@ import fcntl
 import os
 import stat
 import time
+from binascii import crc32
 
 from nvc.base.errors import ContainerError, reason
 from nvc.base.progress import waiting
 from nvc.base.record import Record
-from nvc.share import limits
+from nvc.share import limits, region
 from rpc.codec import loads
 
 TYPE_CHECKING = False
@@ -27,6 +28,9 @@ _KEY_LIMIT = 128
 _KEY = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
 #: Seconds to wait for another writer; each needs some milliseconds.
 _LOCK_TIMEOUT_S = 10.0
+#: In the store. A byte of it is the lock of a group; two of one checksum wait for each other, and no more.
+GROUPS = ".groups"
+_LOCK_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -63,10 +67,11 @@ def shown_name(name: str) -> str:
 class Entry:
     """An entry whose directory is open: it stays what it is, whatever happens to its name."""
 
-    __slots__ = ("_directory", "path", "record")
+    __slots__ = ("_directory", "_group", "path", "record")
 
     def __init__(self, directory: int, path: str, record: StoredShare) -> None:
         self._directory = directory
+        self._group = -1
         self.path = path
         self.record = record
 
@@ -118,13 +123,32 @@ class Entry:
             os.close(descriptor)
 
     def lock(self) -> None:
-        """Be the one writer of this entry until it is closed. Raises ContainerError when another does not end."""
-        wait(self._directory, self.path)
+        """Be the one writer of this entry, and of those of its group, until it is closed; before the store's lock.
+
+        Raises ContainerError when another does not end.
+        """
+        if not self.record.group:
+            wait(self._directory, self.path)
+            return
+        # One lock for all of them: a writer of all and one of the second, which each hold one, would wait for ever.
+        path = f"{os.path.dirname(self.path)}/{GROUPS}"
+        try:
+            self._group = self._group if self._group >= 0 else os.open(path, _LOCK_FILE, 0o600)
+        except OSError as error:
+            raise ContainerError(f"{path}: {reason(error)}") from None
+        wait(self._group, f"group {self.record.group}", crc32(self.record.group.encode()))
+
+    def unlock_group(self) -> None:
+        """Let others write; nothing where it is of no group, or not locked."""
+        group, self._group = self._group, -1
+        if group >= 0:
+            os.close(group)
 
     def close(self) -> None:
         directory, self._directory = self._directory, -1
         if directory >= 0:
             os.close(directory)
+        self.unlock_group()
 
     def __enter__(self) -> Self:
         return self
@@ -165,13 +189,20 @@ def check(found: os.stat_result, kind: int, *, shared: bool = False) -> None:
         raise ValueError(f"it belongs to user {found.st_uid} with mode {stat.S_IMODE(found.st_mode):o}")
 
 
-def wait(descriptor: int, path: str) -> None:
-    """Hold the lock of a directory until it is closed. Raises ContainerError when another does not end."""
+def wait(descriptor: int, path: str, place: int = -1) -> None:
+    """Hold the lock of a directory, or of a byte of a file, until it is closed.
+
+    Raises ContainerError when another does not end.
+    """
     until = time.monotonic() + _LOCK_TIMEOUT_S
     with waiting(f"{path} is locked by another nvc-py"):
         while True:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if place < 0:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                else:
+                    wanted = region.FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, place, 1, 0)
+                    fcntl.fcntl(descriptor, region.F_OFD_SETLK, wanted)
                 return
             except OSError as error:
                 if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):

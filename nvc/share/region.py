@@ -37,7 +37,7 @@ _QUADS, _WORDS = struct.Struct(f"<{MAX_GPUS}Q"), struct.Struct(f"<{MAX_GPUS}I")
 _USED = 1
 #: fcntl.h of Linux on every 64-bit machine; Python 3.11's fcntl has no names for them.
 F_OFD_GETLK, F_OFD_SETLK = 36, 37
-_FLOCK = struct.Struct("@hhqqi4x")
+FLOCK = struct.Struct("@hhqqi4x")
 #: More than any GPU has: a number beyond it is not believed.
 PLAUSIBLE = 1 << 50
 _TRIES = 20
@@ -173,9 +173,9 @@ def read_header(descriptor: int, gpus: int = MAX_GPUS) -> RegionHeader:
 
 def is_alive(descriptor: int, index: int) -> bool:
     """Whether another process holds the lock of slot ``index``. Raises OSError."""
-    wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, LOCKS + index, 1, 0)
+    wanted = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, LOCKS + index, 1, 0)
     answer = fcntl.fcntl(descriptor, F_OFD_GETLK, wanted)
-    kind: int = _FLOCK.unpack(answer)[0]
+    kind: int = FLOCK.unpack(answer)[0]
     return kind != fcntl.F_UNLCK
 
 

@@ -8,8 +8,9 @@
     <key>/container.json   their container (StoredShare)
 
 The directories are root's alone; containers reach the files through mounts. Making or removing an entry takes the
-lock of the whole store, changing a limits file that of its entry. Nothing found here counts before its owner, mode and
-kind are checked: a damaged entry is passed over with a warning.
+lock of the whole store, changing a limits file that of its entry or group (``.groups``), and before it where both are
+taken. Nothing found here counts before its owner, mode and kind are checked: a damaged entry is passed over with a
+warning.
 """
 
 from __future__ import annotations
@@ -196,14 +197,17 @@ def _shown(entry: Entry) -> str:
 
 
 def group(entry: Entry) -> list[Entry]:
-    """The entries of the living containers of its group, by key; the caller closes them. Raises PrivilegeError."""
+    """The entries of the living containers of its group; the caller closes them. Raises PrivilegeError.
+
+    The oldest first: one that starts has its own limits until the agent gives it what was set meanwhile.
+    """
     found = []
     for one in entries(os.path.dirname(entry.path))[0]:
         if one.record.group == entry.record.group and one.is_alive():
             found.append(one)
         else:
             one.close()
-    return found
+    return sorted(found, key=lambda one: (one.record.when, one.record.key))
 
 
 def remove(key: str, directory: str = DIRECTORY) -> bool:

@@ -148,7 +148,7 @@ def a_region(tmp_path: Path) -> Iterator[int]:
 
 def lock(path: str, index: int) -> int:
     descriptor = os.open(path, os.O_RDWR)
-    fcntl.fcntl(descriptor, region.F_OFD_SETLK, region._FLOCK.pack(fcntl.F_WRLCK, 0, region.LOCKS + index, 1, 0))
+    fcntl.fcntl(descriptor, region.F_OFD_SETLK, region.FLOCK.pack(fcntl.F_WRLCK, 0, region.LOCKS + index, 1, 0))
     return descriptor
 
 

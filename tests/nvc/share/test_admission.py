@@ -31,7 +31,10 @@ def limits(memory: int, most: int = 0, uuid: str = UUID) -> Limits:
 def check(
     wanted: Limits, *others: Limits, memory: int = 80, always: bool = False, before: Limits | None = None
 ) -> None:
-    admission.check((Room(UUID, memory * GIB, always),), wanted, others, before)
+    promises = admission.Promises()
+    for place, one in enumerate(others):
+        promises.put(StoredShare(f"other{place}"), one)
+    admission.check((Room(UUID, memory * GIB, always),), wanted, promises, before)
 
 
 def test_requests_beside_a_range_never_exceed_the_gpu() -> None:

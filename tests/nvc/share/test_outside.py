@@ -137,7 +137,7 @@ def entry(tmp_path: Path) -> Iterator[tuple[Entry, Limits]]:
     control = os.open(node, os.O_RDWR)
     other = os.open("/dev/null", os.O_RDWR)
     holder = os.open(f"{path}/region", os.O_RDWR)
-    fcntl.fcntl(holder, region.F_OFD_SETLK, region._FLOCK.pack(fcntl.F_WRLCK, 0, region.LOCKS, 1, 0))
+    fcntl.fcntl(holder, region.F_OFD_SETLK, region.FLOCK.pack(fcntl.F_WRLCK, 0, region.LOCKS, 1, 0))
     page = bytearray(region.PAGE)
     mine = slot(os.getpid())
     region._SLOT.pack_into(page, 0, 1, 1, mine.pid_namespace, mine.pid, 0, mine.start_time, b"test")
