@@ -8,9 +8,12 @@ import sys
 from nvc.cli.main import main, program_name
 
 
-def outcome() -> int:
-    """Run the command line of this process; its exit code. What it wrote has been written."""
-    code = main(sys.argv[1:], program_name(sys.argv[0]))
+def outcome(*, wait: bool = True) -> int:
+    """Run the command line of this process; its exit code. What it wrote has been written.
+
+    wait: for the exit of helpers, see ``nvc.inject.api.Config``.
+    """
+    code = main(sys.argv[1:], program_name(sys.argv[0]), wait=wait)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -22,7 +25,7 @@ def outcome() -> int:
 def run() -> None:
     """Run the command line of this process and end with its code."""
     # Not sys.exit: taking the interpreter apart costs as much as starting it, once for every container.
-    os._exit(outcome())
+    os._exit(outcome(wait=False))
 
 
 if __name__ == "__main__":

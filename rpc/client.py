@@ -209,7 +209,7 @@ class Client:
         self._end_process()
 
     def leave(self) -> None:
-        """Let the helper end without a wait; ``reap`` waits for its exit. For one without ``on_shutdown``."""
+        """Let the helper end without a wait, also for ``on_shutdown``; ``reap`` waits for its exit."""
         self._channel.close()
 
     def _has_shut_down(self) -> bool:

@@ -37,12 +37,13 @@ def program_name(path: str) -> str:
     return REFERENCE_PROGRAM if path.rpartition("/")[2] == REFERENCE_PROGRAM else OUR_PROGRAM
 
 
-def main(arguments: Sequence[str], program: str, library: Library | None = None) -> int:
+def main(arguments: Sequence[str], program: str, library: Library | None = None, *, wait: bool = True) -> int:
     """Run the command line ``arguments`` (without the program's name); the exit code.
 
-    library: stands in for ``nvc.inject.api``. Never raises, except what ends the interpreter.
+    library: stands in for ``nvc.inject.api``. wait: as in its ``Config``. Never raises, except what ends the
+    interpreter.
     """
-    invocation = _Invocation(program, library)
+    invocation = _Invocation(program, library, wait=wait)
     try:
         _guard_standard_descriptors()
         return invocation.run(arguments)
@@ -68,9 +69,10 @@ def main(arguments: Sequence[str], program: str, library: Library | None = None)
 class _Invocation:
     """One run: what the handlers of ``main`` need to know about how far it came."""
 
-    def __init__(self, program: str, library: Library | None) -> None:
+    def __init__(self, program: str, library: Library | None, *, wait: bool) -> None:
         self.program = program
         self.library = library
+        self.wait = wait
         self.log = Log.none()
         self.arguments: Sequence[str] = ()
 
@@ -137,8 +139,7 @@ class _Invocation:
         """The command line is read: open the log and the library."""
         if general.debug:
             os.environ["NVC_DEBUG_FILE"] = general.debug
-        else:
-            general = general.replace(debug=debug_file())
+        general = general.replace(debug=general.debug or debug_file(), wait=self.wait)
         self.log = open_log(general.debug, self.program)
         self.log.info(f"{self.program} {__version__}: {' '.join(self.arguments)}")
         if general.sim:

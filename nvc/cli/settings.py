@@ -57,6 +57,7 @@ class Settings(Record):
     configs: tuple[str, ...] = ()
     lists: tuple[str, ...] = ()
     ignored_links: tuple[str, ...] = ()
+    wait: bool = True
 
     def with_machine(self, directory: str) -> Settings:
         """With a simulated machine. Raises InputError beside a driver root."""
@@ -87,6 +88,7 @@ class Settings(Record):
             debug=self.debug,
             no_pivot=self.no_pivot,
             mps_user=mps_user(),
+            wait=self.wait,
         )
         return library.Context(config, self.library, log)
 

@@ -166,13 +166,16 @@ def fork(handlers: Handlers, log: Log, *, prepare: Callable[[], None], deadline:
     )
 
 
-def start(*, deadline: float, log: Log) -> ContainerClient:
-    """Fork the service. deadline: seconds for an answer. It inherits the debug log. Raises ContainerError."""
+def start(*, deadline: float, log: Log, wait: bool = True) -> ContainerClient:
+    """Fork the service. deadline: seconds for an answer. It inherits the debug log. Raises ContainerError.
+
+    wait: whether to wait for its exit at the end, and not only until it has let go of everything.
+    """
     early = in_advance(deadline, log) if in_advance is not None else None
     if early is not None:
         return ContainerClient(early, wait=False)
     handlers = Handlers(log)
     try:
-        return ContainerClient(fork(handlers, log, prepare=handlers.prepare, deadline=deadline))
+        return ContainerClient(fork(handlers, log, prepare=handlers.prepare, deadline=deadline), wait=wait)
     except OSError as error:
         raise ContainerError(f"the container service cannot be started: {reason(error)}") from error

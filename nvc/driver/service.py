@@ -93,6 +93,11 @@ def _way_to_begin(host: Host, log: Log) -> Callable[[], Nvml | Tegra] | None:
     return None
 
 
+def _close_streams() -> None:
+    """Standard error may be a pipe whose reader waits for its end: not for the driver, which then closes its files."""
+    os.closerange(0, 3)
+
+
 class DriverClient:
     """The caller's side. Every method raises NvcError: NVML's error, or how the service failed."""
 
@@ -167,7 +172,14 @@ def start(host: Host, *, uid: int | None, gid: int | None, deadline: float, log:
     handlers = _Handlers(host, uid, gid, log)
     table: dict[str, Handler] = {"system": handlers.system, "gpu": handlers.gpu, "load": handlers.load}
     try:
-        client = process.start(DRIVER, table, prepare=handlers.prepare, deadline=deadline, translate=translate)
+        client = process.start(
+            DRIVER,
+            table,
+            prepare=handlers.prepare,
+            deadline=deadline,
+            translate=translate,
+            on_shutdown=_close_streams,
+        )
     except OSError as error:
         raise InitializationError(f"the driver service cannot be started: {system_error(error)}") from error
     return DriverClient(client)

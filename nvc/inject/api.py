@@ -77,7 +77,8 @@ class Config(Record):
     no_pivot: see ``UpdateLdcache``. inside: the caller is in the container's device cgroup already (a createContainer
     hook), to which the driver's devices may be added while NVML is queried. mps_user: uid whose MPS server containers
     may use, beside root's. dev_root, libraries, configs, lists, ignored_links: as in ``nvc.model.Host``; with a
-    dev_root, CDI specs can be made and nothing can be applied to a container.
+    dev_root, CDI specs can be made and nothing can be applied to a container. wait: for the exit of helpers that have
+    answered everything; False only in a process that ends itself right after the context: init reaps them then.
     """
 
     root: str = "/"
@@ -98,6 +99,7 @@ class Config(Record):
     configs: tuple[str, ...] = ()
     lists: tuple[str, ...] = ()
     ignored_links: tuple[str, ...] = ()
+    wait: bool = True
 
 
 class Context:
@@ -139,7 +141,8 @@ class Context:
         if self._begun is not None:
             self._begun.close()
             self._begun = None
-        while self._ending:
+        # The exit of NVML's process takes milliseconds, in which the driver closes its files.
+        while self._ending and self.config.wait:
             self._ending.pop().reap()
         if self._own_log:
             self.log.close()
@@ -244,7 +247,7 @@ class Context:
             )
         from nvc.container.service import start
 
-        client = start(deadline=self.config.timeout, log=self.log)
+        client = start(deadline=self.config.timeout, log=self.log, wait=self.config.wait)
         try:
             # Now that the service runs: it does not need these modules, and imports its own meanwhile.
             from nvc.inject.session import ContainerSession

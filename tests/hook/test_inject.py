@@ -133,6 +133,13 @@ def test_the_whole_order() -> None:
     assert context.container_config == ContainerConfig(4321, "/b/rootfs", ldconfig=ldconfig("@/sbin/ldconfig"))
 
 
+@pytest.mark.parametrize(("pid", "wait", "expected"), [(4321, True, True), (4321, False, False), (None, False, True)])
+def test_helpers_are_left_to_init_outside_of_the_container_only(pid: int | None, wait: bool, expected: bool) -> None:
+    context = FakeContext()
+    give(target(pid=pid), context, wait=wait)
+    assert context.config.wait is expected
+
+
 def test_driver_without_a_gpu() -> None:
     context = FakeContext()
 

@@ -53,6 +53,12 @@ def test_global_options(
     assert library.configs == [Config(**changes)]
 
 
+@pytest.mark.parametrize("wait", [True, False])
+def test_whether_helpers_are_waited_for(wait: bool, library: FakeLibrary) -> None:
+    assert main(["info"], CLI, library, wait=wait) == 0
+    assert [config.wait for config in library.configs] == [wait]
+
+
 def test_library_options(command: Command, library: FakeLibrary) -> None:
     command("--no-create-imex-channels", "-k", "info")
     assert library.calls[0] == ("init", LibraryOptions(load_kmods=True, no_create_imex_channels=True))

@@ -9,6 +9,7 @@ import ctypes
 import errno
 import os
 import platform
+import select
 import shutil
 import signal
 import subprocess
@@ -106,6 +107,33 @@ def test_the_process_has_given_everything_up(driver_root: Callable[..., Host], l
         part.strip() for line in limits.splitlines() if "core" in line for part in (line[:26], line[26:47], line[47:68])
     ]
     assert "without a seccomp filter" not in (tmp_path / "log").read_text()
+
+
+def test_the_callers_streams_are_closed_before_the_process_ends(
+    driver_root: Callable[..., Host], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver takes its time for closing its files, and whatever reads the caller's messages waits for their end."""
+    gate, opened = os.pipe()
+    end = os._exit
+    monkeypatch.setattr(os, "_exit", lambda status: (os.read(gate, 1), end(status)))  # the helper's, which is forked
+    reading, writing = os.pipe()
+    ours = os.dup(2)
+    os.dup2(writing, 2)
+    os.close(writing)
+    try:
+        client = start(driver_root(), uid=None, gid=None, deadline=10, log=Log.none())
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+    client.system()
+    client.leave()
+
+    assert select.select([reading], [], [], 10)[0] and b"" == os.read(reading, 1), "no process has it"
+    assert os.waitid(os.P_PID, client.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None, "it has not ended"
+    os.write(opened, b"x")
+    client.reap()
+    for descriptor in (gate, opened, reading):
+        os.close(descriptor)
 
 
 def test_what_it_tries_all_the_same_is_refused(driver_root: Callable[..., Host]) -> None:

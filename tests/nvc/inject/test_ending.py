@@ -1,0 +1,67 @@
+"""How helpers end: waited for in a process that goes on, left to init by one that ends itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nvc.inject.api import Config, Context
+from nvc.sim.create import create
+from tests.support.demo_service import is_reaped
+from tests.support.native import build
+
+PROGRAMS = Path(__file__).parent / "programs"
+ROOT = Path(__file__).parents[3]
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> str:
+    build()
+    directory = tmp_path_factory.mktemp("machine") / "h200"
+    create(str(directory), "h200")
+    return str(directory)
+
+
+def test_a_process_that_goes_on_reaps_the_driver_service(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rpc.client.EXIT_TIMEOUT_S", 0.3)
+    context = Context(Config(sim=machine, cache=False))
+    context.inventory()
+    (service,) = context._ending
+    os.kill(service.pid, signal.SIGSTOP)
+    context.close()
+    assert is_reaped(service.pid), "it was ended after EXIT_TIMEOUT_S, and reaped"
+
+
+def test_a_process_that_ends_does_not_wait_for_the_driver(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rpc.client.EXIT_TIMEOUT_S", 60.0)
+    context = Context(Config(sim=machine, cache=False, wait=False))
+    assert context.inventory().gpus
+    (service,) = context._ending
+    os.kill(service.pid, signal.SIGSTOP)
+    context.close()
+    assert not is_reaped(service.pid), "it has not ended"
+    os.kill(service.pid, signal.SIGCONT)
+    service.reap()
+    assert is_reaped(service.pid)
+
+
+@pytest.mark.parametrize("words", [["list"], ["info"]])
+def test_what_a_command_leaves_ends_by_itself(words: list[str], machine: str) -> None:
+    command = [sys.executable, "-m", "nvc", f"--sim={machine}", "--no-cache", *words]
+    # With its output in pipes: subprocess.run waits until no process has them open.
+    done = subprocess.run(
+        [sys.executable, str(PROGRAMS / "subreaper.py"), *command], capture_output=True, text=True, timeout=30, cwd=ROOT
+    )
+    # Of the driver service: it has ended itself, or with its caller (PR_SET_PDEATHSIG).
+    assert done.stderr.splitlines()[-1] in (
+        "command 0 left []",
+        "command 0 left [0]",
+        f"command 0 left [{-signal.SIGKILL}]",
+    )
