@@ -13,6 +13,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -22,6 +23,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -158,7 +160,12 @@ static void *serve (void *unused)
     char byte;
 
     channel->thread = gettid ();
-    while (read (wake, &byte, 1) == 1) {
+    for (;;) {
+        /* As seen on an H100, whose thread waits for a lock from the checkpoint on. */
+        if (atomic_load (&channel->state) == CU_PROCESS_STATE_CHECKPOINTED)
+            syscall (SYS_futex, &channel->request, FUTEX_WAIT, atomic_load (&channel->reply), NULL, NULL, 0);
+        else if (read (wake, &byte, 1) != 1)
+            return NULL;
         uint32_t request = atomic_load (&channel->request);
         if (request == atomic_load (&channel->reply))
             continue;
@@ -275,6 +282,7 @@ static bool wake (const struct target *target)
     snprintf (path, sizeof (path), "/proc/%d/fd/%d", target->pid, target->channel->wake);
     int fd = open (path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
     bool good = fd >= 0 && fstat (fd, &status) == 0 && S_ISFIFO (status.st_mode) && write (fd, "", 1) == 1;
+    syscall (SYS_futex, &target->channel->request, FUTEX_WAKE, 1, NULL, NULL, 0);
     if (fd >= 0)
         close (fd);
     return good;

@@ -2,7 +2,8 @@
 
 A locked libcuda holds calls inside the process: a thread that makes one begins to wait for a lock (futex) and stays
 there. Before it a thread has used the processor, for the cell or the request that needs the GPU. Both are looked for.
-Threads of libcuda's own (cuda-EvtHandlr, cuda00001400006) want nothing: while a process sleeps one waits for a lock.
+Threads of libcuda's own want nothing, and one of them waits for a lock from the checkpoint on: those that it named
+(cuda-EvtHandlr, cuda00001400006), and the one that CUDA calls the restore thread, whatever its name.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from nvc.base.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     #: (pid, thread) -> what it does.
     Threads = Mapping[tuple[int, int], "Thread"]
@@ -25,57 +26,69 @@ BUSY_NS = 2_000_000
 FUTEX = {"x86_64": 202, "aarch64": 98}.get(os.uname().machine, -2)
 #: Of a thread that runs.
 RUNNING = -1
+#: What libcuda calls its threads.
+_OWN = "cuda"
 
 
 class Thread(Record):
-    """run_ns: processor time. call: the number of the system call that it waits in, RUNNING: none."""
+    """run_ns: processor time. call: the number of the system call that it waits in, RUNNING: none.
+
+    lock: of futex(2), its address. is_timed: and whether it ends by itself. name: "" where it is its program's.
+    """
 
     run_ns: int
     call: int
+    lock: int = 0
+    is_timed: bool = False
+    name: str = ""
 
 
-def wants(first: Threads, before: Threads, now: Threads) -> str:
+def wants(first: Threads, before: Threads, now: Threads, own: Collection[tuple[int, int]] = ()) -> str:
     """Why processes seem to want the GPU, ""; they do not. Pure.
 
-    first: before they were suspended; before: at the look before this one.
+    first: before they were suspended; before: at the look before this one. own: threads of libcuda's.
     """
-    busy = sum(thread.run_ns - (before[key].run_ns if key in before else 0) for key, thread in now.items())
+    seen = {key: thread for key, thread in now.items() if key not in own and not thread.name.startswith(_OWN)}
+    busy = sum(thread.run_ns - (before[key].run_ns if key in before else 0) for key, thread in seen.items())
     if busy >= BUSY_NS:
         return f"{busy / 1e6:.0f} ms of processor time"
-    for key, thread in now.items():
-        parked = key in first and first[key].call == FUTEX
-        if thread.call == FUTEX and not parked and before.get(key) == thread:
-            return f"thread {key[1]} waits for a lock"
+    for key, thread in seen.items():
+        if thread.call == FUTEX and not _is_parked(first.get(key), thread) and before.get(key) == thread:
+            return f"thread {key[1]}{thread.name and f' ({thread.name})'} waits for a lock"
     return ""
 
 
+def _is_parked(first: Thread | None, now: Thread) -> bool:
+    """Whether it waits for what it waited for before. A wait with a time that is begun anew may be for another lock."""
+    return first is not None and first.call == FUTEX and (now.is_timed or now.lock == first.lock)
+
+
 def look(pids: Iterable[int]) -> dict[tuple[int, int], Thread]:
-    """The threads of these processes but libcuda's; those that end meanwhile are left out."""
+    """The threads of these processes; those that end meanwhile are left out."""
     found = {}
     for pid in pids:
         try:
             names = os.listdir(f"/proc/{pid}/task")
+            program = _read(f"/proc/{pid}/comm")
         except OSError:
             continue
-        own = _name(f"/proc/{pid}")
         for name in names:
-            # A thread has its program's name, unless somebody gave it another one.
-            if int(name) != pid and own != (called := _name(f"/proc/{pid}/task/{name}")) and called.startswith(b"cuda"):
-                continue
+            place = f"/proc/{pid}/task/{name}"
             try:
-                with open(f"/proc/{pid}/task/{name}/schedstat", "rb") as file:
-                    run_ns = int(file.read().split()[0])
-                with open(f"/proc/{pid}/task/{name}/syscall", "rb") as file:
-                    call = file.read().split()[0]
+                run_ns = int(_read(f"{place}/schedstat").split()[0])
+                call, *arguments = _read(f"{place}/syscall").split()
+                called = _read(f"{place}/comm")
             except (OSError, ValueError, IndexError):
                 continue
-            found[pid, int(name)] = Thread(run_ns, int(call) if call.isdigit() else RUNNING)
+            number = int(call) if call.isdigit() else RUNNING
+            lock, time = (int(arguments[0], 16), int(arguments[3], 16)) if number == FUTEX else (0, 0)
+            # A thread has its program's name, unless somebody gave it another one.
+            called = "" if called == program else "".join(char if char.isprintable() else "?" for char in called[:-1])
+            found[pid, int(name)] = Thread(run_ns, number, lock, time != 0, called)
     return found
 
 
-def _name(place: str) -> bytes:
-    try:
-        with open(f"{place}/comm", "rb") as file:
-            return file.read()
-    except OSError:
-        return b""
+def _read(place: str) -> str:
+    """Raises OSError."""
+    with open(place, "rb") as file:
+        return file.read().decode(errors="backslashreplace")

@@ -182,6 +182,10 @@ class Checkpointers:
         """RUNNING, LOCKED, CHECKPOINTED or FAILED of nvc.bindings.checkpoint."""
         return int((await self._ask(_LOCK_MORE_S, verb="state", pid=pid))["state"])
 
+    async def restore_thread(self, pid: int) -> int:
+        """The thread of CUDA's in the process that does the work."""
+        return int((await self._ask(_LOCK_MORE_S, verb="thread", pid=pid))["thread"])
+
     async def lock(self, pid: int, seconds: float) -> None:
         await self._ask(seconds + _LOCK_MORE_S, verb="lock", pid=pid, timeout_ms=int(seconds * 1000))
 
@@ -273,6 +277,8 @@ def main() -> None:
         pid = request["pid"]
         if request["verb"] == "state":
             return {"state": library.state(pid)}
+        if request["verb"] == "thread":
+            return {"thread": library.restore_thread(pid)}
         if request["verb"] == "lock":
             library.lock(pid, request["timeout_ms"])
         else:

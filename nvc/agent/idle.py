@@ -16,7 +16,7 @@ from nvc.agent.state.records import IDLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from nvc.agent.activity import Threads
     from nvc.agent.agent import Agent
@@ -38,8 +38,9 @@ class Idleness(Part):
     def __init__(self) -> None:
         #: Number -> what it had computed and called when that was another amount last, and when.
         self._active: dict[int, tuple[object, float]] = {}
-        #: Number -> threads before it was suspended, and at the last look.
+        #: Number -> threads before it was suspended, and at the last look; threads of CUDA's.
         self._first: dict[int, Threads] = {}
+        self._own: dict[int, Collection[tuple[int, int]]] = {}
         self._last: dict[int, Threads] = {}
         #: Number -> when they may be looked at again.
         self._again: dict[int, float] = {}
@@ -53,7 +54,7 @@ class Idleness(Part):
         await asyncio.gather(self._task, return_exceptions=True)
 
     def gone(self, tenant: Tenant) -> None:
-        for known in (self._active, self._first, self._last, self._again):
+        for known in (self._active, self._first, self._own, self._last, self._again):
             known.pop(tenant.number, None)
 
     def look(self) -> None:
@@ -72,9 +73,14 @@ class Idleness(Part):
         """It is about to be suspended: what its threads wait for now is nothing that it wants."""
         self._first[tenant.number] = await asyncio.to_thread(activity.look, self._pids(tenant))
 
+    def asleep(self, tenant: Tenant, own: Collection[tuple[int, int]]) -> None:
+        """It is suspended. own: (pid, thread) of CUDA's, which wait for what the agent does."""
+        self._own[tenant.number] = own
+
     def ended(self, number: int) -> None:
         """It runs again, and is not idle at once."""
         self._first.pop(number, None)
+        self._own.pop(number, None)
         self._last.pop(number, None)
         self._active[number] = None, time.monotonic()
 
@@ -92,7 +98,8 @@ class Idleness(Part):
                 before = self._last.get(tenant.number, now)
                 self._last[tenant.number] = now
                 # An agent that did not see it fall asleep takes every thread that waits for one that wants.
-                why = activity.wants(self._first.get(tenant.number, {}), before, now)
+                own = self._own.get(tenant.number, ())
+                why = activity.wants(self._first.get(tenant.number, {}), before, now, own)
                 if why:
                     self.wake(tenant, why)
 

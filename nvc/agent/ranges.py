@@ -260,7 +260,8 @@ class Ranges(Part):
             await self._suspending.suspend(tenant, _LOCK_S, cause=RECLAIMED, message=f"for {why}")
             return
         await self._idleness.begin(tenant)
-        await self._suspending.suspend(tenant, _LOCK_S, cause=IDLE, message=f"idle, for {why}")
+        done = await self._suspending.suspend(tenant, _LOCK_S, cause=IDLE, message=f"idle, for {why}")
+        self._idleness.asleep(tenant, done.threads)
 
     def _lack(self, uuid: str, tolerance: float) -> int:
         """Bytes; by the driver's answer that is best for the tenants: one that comes late suspends none.

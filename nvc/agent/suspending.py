@@ -22,9 +22,10 @@ from nvc.agent.checkpointer import Checkpointers, Refused
 from nvc.agent.part import Part
 from nvc.agent.state import records
 from nvc.agent.state.records import Suspension
-from nvc.base.errors import ContainerError, InputError, NvcError
+from nvc.base.errors import AgentError, ContainerError, InputError, NvcError
+from nvc.base.record import Record
 from nvc.bindings.checkpoint import CHECKPOINTED, FAILED, FIRST_DRIVER, LOCKED, OUT_OF_MEMORY
-from nvc.linux.process import process_name
+from nvc.linux.process import process_name, thread_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +47,15 @@ _FREE_LOOK_S, _LEDGER_S = 0.2, 2.0
 #: Processes that begin to use the GPU while others are suspended are suspended as well, so often.
 _ROUNDS = 3
 _AGAIN = "see docs/user/suspend.md, When a container cannot be suspended"
+
+
+class Suspended(Record):
+    """memory: bytes for each GPU. processes: how many. threads: (pid, thread) of CUDA's in them."""
+
+    memory: tuple[int, ...]
+    processes: int
+    seconds: float
+    threads: frozenset[tuple[int, int]]
 
 
 class Suspending(Part):
@@ -91,17 +101,17 @@ class Suspending(Part):
         timeout = request.get("timeout", LOCK_S)
         if not 0 < timeout <= LOCK_MOST_S:
             raise InputError(f"timeout is not a number of seconds up to {LOCK_MOST_S:g}")
-        return await self.suspend(tenant, timeout, pid=caller.pid)
+        done = await self.suspend(tenant, timeout, pid=caller.pid)
+        memory, processes, seconds = list(done.memory), done.processes, done.seconds
+        return {"container": tenant.name, "memory": memory, "processes": processes, "seconds": seconds}
 
-    async def suspend(self, tenant: Tenant, timeout: float, *, cause: str = "", **why: object) -> dict[str, Any]:
+    async def suspend(self, tenant: Tenant, timeout: float, *, cause: str = "", **why: object) -> Suspended:
         """timeout: seconds for its work. cause: of ``Suspension``. why: for the log. Raises NvcError: it runs on."""
         if tenant.record.suspended is not None:
             raise ContainerError(f"container {tenant.name} is suspended already")
         if tenant.limits.paused:
-            raise ContainerError(
-                f"container {tenant.name} is paused, and its work cannot end",
-                hint=f"nvc-py share resume {tenant.name[:12]}, then suspend it",
-            )
+            hint = f"nvc-py share resume {tenant.name[:12]}, then suspend it"
+            raise ContainerError(f"container {tenant.name} is paused, and its work cannot end", hint=hint)
         _check_driver(tenant.limits)
         with self._alone(tenant):
             begun = time.monotonic()
@@ -112,6 +122,7 @@ class Suspending(Part):
                 self._record(tenant, Suspension(before, round(time.time(), 3), is_changing=True))
                 try:
                     count = await processes.suspend(timeout, sum(before))
+                    threads = await processes.restore_threads() if cause == records.IDLE else frozenset()
                     await self._settle(tenant)
                     await self._agent.pause(tenant, paused=True)
                 except asyncio.CancelledError:  # this agent ends: the next one waits for the call, and takes it back
@@ -126,7 +137,7 @@ class Suspending(Part):
         self._agent.journal.write(
             "suspend", container=tenant.name, bytes=sum(memory), processes=count, seconds=seconds, **why
         )
-        return {"container": tenant.name, "memory": list(memory), "processes": count, "seconds": seconds}
+        return Suspended(memory, count, seconds, threads)
 
     async def _undo(self, tenant: Tenant) -> None:
         """What was begun is taken back. Raises nothing: what is left of it, the next ``resume`` takes back."""
@@ -284,12 +295,10 @@ class _Tenant:
         for _ in range(_ROUNDS):
             states = {pid: state for pid, state in (await self.states()).items() if pid not in done}
             if not states:
-                if not done:
-                    raise ContainerError(
-                        f"container {self._tenant.name}: none of its processes has memory that CUDA can move",
-                        hint="pause keeps it off the GPU",
-                    )
-                return len(done)
+                if done:
+                    return len(done)
+                problem = f"container {self._tenant.name}: none of its processes has memory that CUDA can move"
+                raise ContainerError(problem, hint="pause keeps it off the GPU")
             for pid in states:
                 await self._act(pid, "its work does not end", self._calls.lock, timeout)
             for pid in states:
@@ -298,6 +307,14 @@ class _Tenant:
         raise ContainerError(
             f"container {self._tenant.name}: processes keep beginning to use the GPU", hint="suspend it a little later"
         )
+
+    async def restore_threads(self) -> frozenset[tuple[int, int]]:
+        """(pid, thread) by the numbers of this host. What a process claims concerns that process alone."""
+        found = set[tuple[int, int]]()
+        for pid, _ in self._pids():
+            with contextlib.suppress(Refused, AgentError, OSError, LookupError):
+                found.add((pid, thread_id(pid, await self._calls.restore_thread(pid))))
+        return frozenset(found)
 
     async def restore(self, size: int) -> None:
         for pid, state in (await self.states()).items():

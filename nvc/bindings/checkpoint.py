@@ -48,6 +48,12 @@ class CheckpointLibrary:
         self._call("cuCheckpointProcessGetState", pid, ctypes.byref(found))
         return found.value
 
+    def restore_thread(self, pid: int) -> int:
+        """The thread of the process that does the work."""
+        found = ctypes.c_int()
+        self._call("cuCheckpointProcessGetRestoreThreadId", pid, ctypes.byref(found))
+        return found.value
+
     def lock(self, pid: int, timeout_ms: int) -> None:
         """Its calls wait from now on, and its work has ended. NOT_READY: not within timeout_ms."""
         self._call("cuCheckpointProcessLock", pid, ctypes.byref(_LockArgs(timeout_ms)))

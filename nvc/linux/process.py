@@ -110,3 +110,19 @@ def process_name(pid: int) -> str:
     except OSError:
         return ""
     return "".join(char if char.isprintable() else "?" for char in name)
+
+
+def thread_id(pid: int, number: int) -> int:
+    """A thread of a process by the number that this process knows it by, where that is the one of its own namespace.
+
+    Raises OSError; LookupError where it has no such thread.
+    """
+    names = os.listdir(f"/proc/{pid}/task")
+    if str(number) in names:
+        return number
+    for name in names:
+        with open(f"/proc/{pid}/task/{name}/status", encoding="utf-8", errors="replace") as file:
+            innermost = next(line.split()[-1] for line in file if line.startswith("NSpid:"))
+        if innermost == str(number):
+            return int(name)
+    raise LookupError(f"process {pid} has no thread {number}")

@@ -28,6 +28,10 @@ def test_a_thread_that_begins_to_wait_for_a_lock_and_stays_wants_it() -> None:
 def test_threads_that_waited_before_it_was_suspended_do_not() -> None:
     parked = {MAIN: Thread(5, READ), OTHER: Thread(7, FUTEX)}
     assert wants(parked, parked, parked) == ""
+    other = {**parked, OTHER: Thread(8, FUTEX, lock=4096)}
+    assert wants(parked, other, other) == "thread 2 waits for a lock", "a worker took a request, and made a call"
+    timed = {**parked, OTHER: Thread(8, FUTEX, lock=4096, is_timed=True)}
+    assert wants(parked, timed, timed) == "", "it looks every second, by a new lock each time"
     unknown = wants({}, parked, parked)
     assert unknown == "thread 2 waits for a lock", "of one that was not seen before it slept nothing is left to chance"
 
@@ -96,15 +100,66 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize(
-    ("program", "thread", "seen"),
-    [("python", "cuda-EvtHandlr", 1), ("python", "cuda00001400006", 1), ("cuda_burn", "-", 2), ("python", "worker", 2)],
+    ("program", "thread", "named"),
+    [
+        ("python", "cuda-EvtHandlr", ""),
+        ("python", "cuda00001400006", ""),
+        ("cuda_burn", "-", "thread {}"),
+        ("python", "work\033er", "thread {} (work?er)"),
+    ],
 )
-def test_threads_of_the_cuda_library_are_left_out(program: str, thread: str, seen: int) -> None:
+def test_threads_of_the_cuda_library_are_left_out(program: str, thread: str, named: str) -> None:
     """Seen on an H100: one of them waits for a lock from the checkpoint on, and each container woke at once."""
     command = [sys.executable, "-c", NAMED, program, thread]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
         time.sleep(0.2)
-        assert len(activity.look([process.pid])) == seen
+        found = activity.look([process.pid])
+        (waits,) = (key for key in found if key[1] != process.pid)
+        why = wants({}, found, found)
+        assert why == (f"{named.format(waits[1])} waits for a lock" if named else "")
+        assert wants({}, found, found, {waits}) == "", "CUDA says that it is the restore thread"
+        assert wants({}, {}, {waits: found[waits].replace(run_ns=BUSY_NS)}, {waits}) == ""
+        process.kill()
+
+
+WORKER = """
+import queue, sys, threading
+lock, work = threading.Lock(), queue.SimpleQueue()
+lock.acquire()
+event = threading.Event()
+def serve():
+    work.get()
+    lock.acquire()
+def look_now_and_then():
+    while not event.wait(0.01):
+        pass
+for target in (serve, look_now_and_then):
+    threading.Thread(target=target, daemon=True).start()
+print("ready", flush=True)
+for line in sys.stdin:
+    work.put(1)
+"""
+
+
+def test_a_worker_that_waited_for_work_and_waits_for_another_lock_now_wants_it() -> None:
+    """As a server's whose requests take less processor time than is looked for. One that polls does not."""
+    command = [sys.executable, "-c", WORKER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.2)
+        first = activity.look([process.pid])
+        for _ in range(10):
+            before = activity.look([process.pid])
+            time.sleep(0.02)
+            assert wants(first, before, activity.look([process.pid])) == ""
+        process.stdin.write("\n")
+        process.stdin.flush()
+        time.sleep(0.2)
+        before = activity.look([process.pid])
+        time.sleep(0.05)
+        assert "waits for a lock" in wants(first, before, activity.look([process.pid]))
         process.kill()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,3 +100,19 @@ def test_sealed_copy_can_be_executed() -> None:
     with Fd(os.open("/bin/true", os.O_RDONLY)) as source, process.sealed_copy(source, "true") as copy:
         child = process.fork(lambda: os.execve(copy.fileno(), ["true"], {}))
         assert process.wait(child, 10) == 0
+
+
+@pytest.mark.root
+def test_a_thread_is_found_by_the_number_of_its_namespace() -> None:
+    program = "import threading; threading.Thread(target=input).start(); print(threading.enumerate()[1].native_id)"
+    command = ["unshare", "--pid", "--fork", sys.executable, "-uc", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as outer:
+        assert outer.stdout
+        inner = int(outer.stdout.readline())
+        (pid,) = map(int, Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split())
+        (thread,) = {int(place.name) for place in Path(f"/proc/{pid}/task").iterdir()} - {pid}
+        assert thread != inner
+        assert [process.thread_id(pid, number) for number in (inner, thread)] == [thread, thread]
+        with pytest.raises(LookupError):
+            process.thread_id(pid, 1 << 22)
+        outer.communicate("\n")
