@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from nvc.agent.control import Handler
     from nvc.agent.energy_counters import EnergyCounters
     from nvc.agent.peer import Peer
+    from nvc.agent.state.records import Suspension
     from nvc.agent.tenant import Tenant
 
 USAGE, LIMIT = "usage.jsonl", 64 << 20
@@ -118,6 +119,8 @@ class Accounting(Part):
         self._running: dict[tuple[int, str], _Running] = {}
         self._stamps: dict[int, tuple[int, int, int]] = {}
         self._looked = self._written = float("-inf")
+        #: Number -> how it was suspended at the last look.
+        self._suspended: dict[int, Suspension | None] = {}
         #: Lines of tenants that are over, and what writes them.
         self._waiting: list[Used] = []
         self._writing: asyncio.Task[None] | None = None
@@ -147,6 +150,7 @@ class Accounting(Part):
     def gone(self, tenant: Tenant) -> None:
         self._add(tenant, is_over=True)
         self._stamps.pop(tenant.number, None)
+        self._suspended.pop(tenant.number, None)
         self._over.append(tenant)
         self._is_due = True
         if self._counters is None or time.monotonic() < self._retry_at:
@@ -164,6 +168,7 @@ class Accounting(Part):
     def look(self) -> None:
         now = time.monotonic()
         self._look_at_energy(now)
+        self._look_at_suspended()
         if now - self._looked < _LOOK_S:
             return
         self._looked = now
@@ -174,6 +179,14 @@ class Accounting(Part):
             self._waiting += self._lines(list(self._agent.tenants))
         if self._waiting and (self._writing is None or self._writing.done()):
             self._writing = asyncio.ensure_future(self._write())
+
+    def _look_at_suspended(self) -> None:
+        """All of a tenant's memory goes, or comes back: that does not wait for the look at all of them."""
+        for tenant in self._agent.tenants:
+            suspended = tenant.record.suspended
+            if suspended is not self._suspended.get(tenant.number) or (suspended and suspended.is_changing):
+                self._suspended[tenant.number] = suspended
+                self._add(tenant)
 
     async def stop(self) -> None:
         await self._settle()

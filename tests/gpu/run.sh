@@ -14,6 +14,7 @@
 #              default 45), contain (faults of one tenant beside another, and their Xids), mps (a client of the host's MPS)
 #              Of tests/gpu/bench, only if they are named: latency-experiments (what a service waits for, lever by lever; 3 minutes),
 #              services (make bench-gpu: services beside neighbours; NVC_BENCH_SECONDS, NVC_BENCH_WINDOW, NVC_BENCH_ROWS).
+#              suspended-long (suspends and resumes of three tenants that compute, and their usage; NVC_GPU_SUSPENDED_SECONDS: default 460).
 #              NVC_GPU_BASELINE: a directory with nvc-monitor and nvc-supervisor of another build, which guardcost compares with this one's (-k another_build)
 #              (NVC_GPU_FAULT_SECONDS: how long each fault is repeated, default 30). NVC_GPU_TABLES: where their tables go (default build/gpu-share). NVC_FRAMEWORKS_PYTHON: the
 #              interpreter that has PyTorch, JAX and CuPy (default: python3 of PATH)

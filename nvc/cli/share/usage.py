@@ -52,7 +52,7 @@ def usage(since: str, container: str, as_json: bool, socket: str) -> None:
 
     COMPUTED are seconds of a GPU in which the container computed, by the driver's samples; SECONDS how long it had the
     share; ENERGY what the GPU's counter grew by, times the part of the time in which the container computed ("-": not
-    known); MEAN and PEAK its memory, looked at every five seconds.
+    known); MEAN and PEAK its memory, looked at every five seconds and when it is suspended or resumed.
 
     \b
         nvc-py share usage --since=1d

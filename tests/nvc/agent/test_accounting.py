@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from nvc.agent import accounting
 from nvc.agent.accounting import Accounting, Used
 from nvc.agent.journal import Journal
+from nvc.agent.state.records import Suspension
 from nvc.base.errors import AgentError
 from nvc.cli.share import usage
 
@@ -44,7 +45,7 @@ class Node:
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.counters = Counters()
         self.now, self.memory, self.computed_ns, self.stamp = 1000.0, 0, 0, 0
-        record = SimpleNamespace(engine_name="ns/pod/c")
+        record = SimpleNamespace(engine_name="ns/pod/c", suspended=None)
         gpus = (SimpleNamespace(uuid=UUID),)
         self.tenant: Any = SimpleNamespace(number=1, name="c1", record=record, limits=SimpleNamespace(gpus=gpus))
         self.warnings: list[dict[str, object]] = []
@@ -96,6 +97,23 @@ def test_memory_is_integrated_and_computed_time_is_of_the_interval(node: Node, t
     assert (first.begin, first.end, first.computed, first.peak) == (1000, 1040, 8.0, 6 * GIB)
     assert first.byte_seconds == (2 * 10 + 6 * 30) * GIB
     assert (last.begin, last.end, last.computed, last.name) == (1040, 1050, 1.0, "ns/pod/c")
+
+
+def test_memory_that_is_suspended_between_two_looks_is_not_counted(node: Node, tmp_path: Path) -> None:
+    """Looked at every five seconds, 40 GiB that came and went every second were a fifth off."""
+
+    async def inside() -> None:
+        await node.part.start(node.agent)
+        for suspended, memory in ((None, 4), (Suspension((4,), 0.0, is_changing=True), 3), (Suspension((4,), 0.0), 0)):
+            node.tenant.record.suspended = suspended
+            node.goes_on(1, memory=memory * GIB, computed=0.0)
+        node.tenant.record.suspended = None
+        node.goes_on(1, memory=4 * GIB, computed=0.0)
+        await node.part._usage({}, node.agent)
+
+    asyncio.run(inside())
+    (found,) = accounting.read(str(tmp_path), 0, 1e12)
+    assert found.byte_seconds == (4 + 3 + 0 + 4) * GIB
 
 
 def test_an_interval_that_is_cut_counts_by_its_part(tmp_path: Path) -> None:
