@@ -259,9 +259,7 @@ def test_the_arrival_of_work_seen_from_outside(pair: Pair, start: Starts, table:
     levers = pair.levers(service)
     with row(table, "USERD of the compute channels, mapped from outside") as say:
         mapped = levers.ask("map")[0]
-        say(
-            f"{mapped[1]} channels; last status {int(mapped[2]):#x} by the GPU's node, {int(mapped[3]):#x} by the other"
-        )
+        say(f"{mapped[1]} channels; {_statuses(mapped)}")
     for every in (20, 100, 1000):
         with row(table, f"GP_PUT looked at each {every} us, 100 requests a second") as say:
             levers.program.tell("watch 2 " + str(every))
@@ -291,6 +289,11 @@ def test_the_arrival_of_work_seen_from_outside(pair: Pair, start: Starts, table:
         say("; ".join(" ".join(words) for words in levers.ask("facts")), "; ".join(" ".join(words) for words in before))
 
 
+def _statuses(mapped: list[str]) -> str:
+    own, shared, last = (int(one) for one in mapped[2:])
+    return f"own objects {own:#x}, SHARE {shared >> 16:#x}, DUP_OBJECT {shared & 0xFFFF:#x}, MAP_MEMORY {last:#x}"
+
+
 @pytest.mark.parametrize(("milliseconds", "kernels"), [(1.25, 20), (4.5, 60)])
 def test_slices_of_the_neighbour(pair: Pair, table: Table, milliseconds: float, kernels: int) -> None:
     name = f"{milliseconds:g} ms requests, {LOAD:.0%}"
@@ -312,7 +315,7 @@ def test_slices_of_the_neighbour(pair: Pair, table: Table, milliseconds: float, 
     with row(table, f"{name}: the same, runlist restarted with each GP_PUT") as say:
         mapped = load.levers.ask("map")[0]
         if int(mapped[1]) == 0:
-            say(f"USERD is not mapped: statuses {mapped[2:]}")
+            say(f"USERD is not mapped: {_statuses(mapped)}")
         else:
             load.beside(say, during=f"react {WINDOW} 20 0 0 1")
     load.levers.do("interleave 0")

@@ -6,7 +6,8 @@
  *   slice US | interleave LEVEL | mode PREEMPTION | freeze 0|1 | copies 0|1 | restart    "call NANOSECONDS STATUS"
  *   toggle slice|freeze|scheduling COUNT OFF_US ON_US   "stop BEGIN END START BEGIN END STATUS" so often
  *   facts                                        what the driver says of contexts, groups and switches, and what the calls cost
- *   map                                          maps the channels' USERD by the GPU's node, or the control node: "mapped COUNT STATUS STATUS"
+ *   map                                          maps duplicates of the channels' USERD: "mapped COUNT STATUS STATUS STATUS" (own objects; share
+ *                                                << 16 | duplicate; map)
  *   watch SECONDS EVERY_US                       looks at GP_PUT and GP_GET of the mapped channels
  *   react SECONDS EVERY_US IDLE_US SHORT LONG    the same; the other process has slices of SHORT from a new GP_PUT until IDLE_US
  *                                                later; SHORT 0: the watched process's runlist is started anew with each
@@ -239,44 +240,50 @@ static void facts (struct process *process)
     }
 }
 
+static uint32_t make (int file, uint32_t client, uint32_t parent, uint32_t handle, uint32_t class, uint32_t *made)
+{
+    uint64_t params[7] = { 0 }; /* the first device, its first subdevice */
+    struct alloc head = { client, parent, handle, class, class == CLIENT ? 0 : (uint64_t) (uintptr_t) params, 0, 0xffff };
+
+    ioctl (file, REQUEST (ALLOC, struct alloc), &head);
+    *made = head.object;
+    return head.status;
+}
+
+/* The manager maps memory for the process that made the client (rm_create_mmap_context), so this one makes duplicates of its own. */
 static void map (struct process *process)
 {
-    unsigned count = 0;
-    uint32_t statuses[2] = { 0xfffe, 0xfffe };
-    const char *nodes[] = { "/dev/nvidia0", "/dev/nvidiactl" };
+    enum { DEVICE_HANDLE = 1, SUBDEVICE_HANDLE, FIRST_HANDLE };
+    uint32_t own = 0, ignored, count = 0, statuses[3] = { 0xfffe, 0xfffe, 0xfffe };
+    int file = open ("/dev/nvidiactl", O_RDWR | O_CLOEXEC), node = open ("/dev/nvidia0", O_RDWR | O_CLOEXEC);
 
+    ioctl (node, REQUEST (REGISTER_FD, int32_t), &file);
+    statuses[0] = make (file, 0, 0, 0, CLIENT, &own) | make (file, own, own, DEVICE_HANDLE, DEVICE, &ignored) |
+                  make (file, own, DEVICE_HANDLE, SUBDEVICE_HANDLE, SUBDEVICE, &ignored);
     for (unsigned i = 0; i < process->count; i++) {
-        struct object *at = &process->objects[i], *device = find (process, at->client, "device", 0);
+        struct object *at = &process->objects[i];
+        struct share share = { .client = at->client, .object = at->userd, .target = own, .mask = 1, .type = 3, .status = 0xffff };
+        struct duplicate copy = { own, DEVICE_HANDLE, FIRST_HANDLE + i, at->client, at->userd, 0, 0xffff };
+        struct map params = { own, DEVICE_HANDLE, FIRST_HANDLE + i, 0, at->offset & ~4095ull, 4096, 0, 0xffff, 0, -1, 0 };
+        char *place;
 
-        if (!is_a (at, "channel") || !at->is_compute || at->userd == 0 || device == NULL)
+        if (!is_a (at, "channel") || !at->is_compute || at->userd == 0)
             continue;
-        for (int node = 0; node < 2 && at->control == NULL; node++) {
-            struct map params = { .client = at->client,
-                                  .device = device->handle,
-                                  .memory = at->userd,
-                                  .offset = at->offset & ~4095ull,
-                                  .length = 4096,
-                                  .status = 0xffff };
-            char *place;
-
-            params.fd = open (nodes[node], O_RDWR | O_CLOEXEC);
-            if (node == 0)
-                ioctl (params.fd, REQUEST (REGISTER_FD, int32_t), &at->file);
-            ioctl (at->file, REQUEST (MAP_MEMORY, struct map), &params);
-            statuses[node] = params.status;
-            if (params.status != 0)
-                continue;
-            place = mmap (NULL, 4096, PROT_READ, MAP_SHARED, params.fd, 0);
-            if (place == MAP_FAILED) /* some mappings can only be had for writing, too */
-                place = mmap (NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, params.fd, 0);
-            if (place != MAP_FAILED) {
-                at->control = (const volatile uint32_t *) (place + (at->offset & 4095));
-                count++;
-            } else
-                statuses[node] = 0xfffd;
+        ioctl (at->file, REQUEST (SHARE, struct share), &share);
+        ioctl (file, REQUEST (DUPLICATE, struct duplicate), &copy);
+        statuses[1] = share.status << 16 | copy.status;
+        for (int is_video = 1; is_video >= 0 && params.status != 0; is_video--) {
+            params.fd = open (is_video ? "/dev/nvidia0" : "/dev/nvidiactl", O_RDWR | O_CLOEXEC);
+            if (is_video)
+                ioctl (params.fd, REQUEST (REGISTER_FD, int32_t), &file);
+            ioctl (file, REQUEST (MAP_MEMORY, struct map), &params);
         }
+        statuses[2] = params.status;
+        place = params.status == 0 ? mmap (NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, params.fd, 0) : MAP_FAILED;
+        count += place != MAP_FAILED;
+        at->control = place != MAP_FAILED ? (const volatile uint32_t *) (place + (at->offset & 4095)) : NULL;
     }
-    printf ("mapped %u %u %u\n", count, statuses[0], statuses[1]);
+    printf ("mapped %u %u %u %u\n", count, statuses[0], statuses[1], statuses[2]);
 }
 
 /* Whether GP_PUT changed since the last look; busy: it is not GP_GET. */

@@ -7,8 +7,14 @@
 /* nv_escape.h, nvos.h; ctrl2080gr.h, ctrl2080fifo.h, ctrla06c.h, ctrla06fgpfifo.h; class/clc36f.h (USERD) */
 #define REQUEST(number, type) _IOWR ('F', number, type)
 #define CONTROL 0x2au
+#define ALLOC 0x2bu
+#define DUPLICATE 0x34u
+#define SHARE 0x35u
 #define MAP_MEMORY 0x4eu
 #define REGISTER_FD 0xc9u
+#define CLIENT 0x41u
+#define DEVICE 0x80u
+#define SUBDEVICE 0x2080u
 #define SET_TIMESLICE 0xa06c0103u
 #define SET_INTERLEAVE 0xa06c0107u
 #define RESTART_RUNLIST 0xa06f0111u
@@ -27,6 +33,20 @@ struct control {
     uint64_t params;
     uint32_t size, status;
 };
+struct alloc {
+    uint32_t client, parent, object, class;
+    uint64_t params;
+    uint32_t size, status;
+};
+struct duplicate {
+    uint32_t client, parent, object, from_client, from, flags, status;
+};
+struct share {
+    uint32_t client, object, target, mask;
+    uint16_t type;
+    uint8_t action, pad;
+    uint32_t status;
+};
 struct map {
     uint32_t client, device, memory, pad;
     uint64_t offset, length, address;
@@ -40,6 +60,6 @@ struct disable {
     uint64_t event;
     uint32_t clients[64], channels[64];
 };
-_Static_assert (sizeof (struct map) == 56 && sizeof (struct disable) == 536, "the driver's");
+_Static_assert (sizeof (struct map) == 56 && sizeof (struct disable) == 536 && sizeof (struct alloc) == 32, "the driver's");
 
 #endif
