@@ -17,6 +17,7 @@
 #include "inflight.h"
 #include "memory.h"
 #include "notify.h"
+#include "park.h"
 #include "privsep.h"
 #include "process.h"
 #include "reconcile.h"
@@ -113,6 +114,15 @@ static enum rm_verdict begin (struct tenant *tenant, struct rm_call *call)
     return decision;
 }
 
+/* Whether the call is to wait: a thread in a continued call may have left it since, and what that made may show by its next call. */
+static bool is_early (struct tenant *tenant, const struct rm_call *call, const struct seccomp_notif *notification)
+{
+    if (rm_start_of (tenant->rm, call) != RM_START_LATER)
+        return false;
+    inflight_look (tenant);
+    return rm_start_of (tenant->rm, call) == RM_START_LATER && park_call (tenant, notification);
+}
+
 static struct answer decide (struct tenant *tenant, struct rm_call *call, struct call_pointers *pointers,
                              const struct seccomp_notif *notification)
 {
@@ -128,6 +138,8 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     /* Before what is freed is asked about, and so enters the ledger: won by a race it is more than its size. */
     if (is_free)
         reconcile_unconfirmed (tenant);
+    if (is_early (tenant, call, notification))
+        return (struct answer) { .is_parked = true };
     decision = begin (tenant, call);
     switch (decision) {
     case RM_CONTINUE:
@@ -139,6 +151,8 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
             reconcile_at (tenant, tenant->current, guard_now () + LOOK_AFTER_NS);
         }
         rm_forget_call (tenant->rm, call);
+        if (call->own.outcome != 0)
+            inflight_set_outcome (tenant, call->own.outcome);
         if (rm_request_number (call->request) == NV_ESC_RM_ALLOC && alloc->hClass == NV01_DEVICE_0)
             fair_spent (tenant, DEVICE_NS);
         return answer_continue (tenant);

@@ -14,6 +14,7 @@ struct answer {
     int64_t value;
     int32_t error; /* 0 or -errno */
     bool continue_syscall;
+    bool is_parked; /* it is begun again later (park.h) */
     bool is_stale; /* the process is not the thread's */
     uint32_t head_size; /* not 0: the call was made, and its answer lies in the container's memory and in tenant->head */
 };

@@ -23,10 +23,12 @@
 #include <sys/syscall.h>
 
 /* A thread that runs, in the kernel or outside, is not seen, nor one that has yet to be given a processor: a program
- * can see to it that this takes long. */
+ * can see to it that this takes long. After so long the driver is not asked oftener for it; what the call came to stays unknown. */
 #define RUNNING_NS 2000000000u
 
-static bool is_inflight (struct tenant *tenant, const struct inflight_call *call, uint64_t now)
+enum flight { FLIGHT_OVER, FLIGHT_RUNNING, FLIGHT_WAITING };
+
+static enum flight flight_of (struct tenant *tenant, const struct inflight_call *call)
 {
     const struct process *process = process_by_serial (tenant, call->serial);
     enum privsep_thread_state state;
@@ -35,28 +37,36 @@ static bool is_inflight (struct tenant *tenant, const struct inflight_call *call
     int result;
 
     if (process == NULL)
-        return false;
+        return FLIGHT_OVER;
     current = wait_begin (tenant, call->thread);
     result = privsep_syscall (&tenant->guard->privsep, process, call->thread, &state, arguments);
     wait_end (tenant, current);
     if (result == -ESRCH || (result == 0 && state == THREAD_ENDED))
-        return false;
+        return FLIGHT_OVER;
     /* What cannot be looked at is as good as running. */
     if (result != 0 || state == THREAD_RUNNING)
-        return now - call->at < RUNNING_NS;
-    return arguments[0] == SYS_ioctl && memcmp (arguments + 1, call->arguments, sizeof (call->arguments)) == 0;
+        return FLIGHT_RUNNING;
+    return arguments[0] == SYS_ioctl && memcmp (arguments + 1, call->arguments, sizeof (call->arguments)) == 0 ? FLIGHT_WAITING
+                                                                                                               : FLIGHT_OVER;
 }
 
-static void drop (struct tenant *tenant, unsigned place) { tenant->inflight[place] = tenant->inflight[--tenant->inflight_count]; }
+static void drop (struct tenant *tenant, unsigned place)
+{
+    rm_outcome_over (tenant->rm, tenant->inflight[place].outcome);
+    tenant->inflight[place] = tenant->inflight[--tenant->inflight_count];
+}
+
+void inflight_look (struct tenant *tenant)
+{
+    for (unsigned i = tenant->inflight_count; i-- > 0;)
+        if (flight_of (tenant, &tenant->inflight[i]) == FLIGHT_OVER)
+            drop (tenant, i);
+}
 
 bool inflight_add (struct tenant *tenant, struct process *process, const struct seccomp_notif *notification)
 {
-    uint64_t now = guard_now ();
-
     if (tenant->inflight_count == TENANT_INFLIGHT)
-        for (unsigned i = tenant->inflight_count; i-- > 0;)
-            if (!is_inflight (tenant, &tenant->inflight[i], now))
-                drop (tenant, i);
+        inflight_look (tenant);
     if (tenant->inflight_count == TENANT_INFLIGHT)
         return false;
     if (!process->is_suspect) {
@@ -66,9 +76,23 @@ bool inflight_add (struct tenant *tenant, struct process *process, const struct 
     tenant->unconfirmed_calls++;
     tenant->inflight[tenant->inflight_count] = (struct inflight_call) { .thread = (int32_t) notification->pid,
                                                                         .serial = process->serial,
-                                                                        .at = now };
+                                                                        .at = guard_now () };
     memcpy (tenant->inflight[tenant->inflight_count++].arguments, notification->data.args, sizeof (tenant->inflight[0].arguments));
     return true;
+}
+
+void inflight_set_outcome (struct tenant *tenant, uint64_t outcome)
+{
+    tenant->inflight[tenant->inflight_count - 1].outcome = outcome;
+}
+
+void inflight_withdraw (struct tenant *tenant, pid_t thread)
+{
+    for (unsigned i = tenant->inflight_count; i-- > 0;)
+        if (tenant->inflight[i].thread == thread) {
+            rm_outcome_none (tenant->rm, tenant->inflight[i].outcome);
+            drop (tenant, i);
+        }
 }
 
 void inflight_remove (struct tenant *tenant, pid_t thread)
@@ -85,10 +109,16 @@ bool inflight_is_pending (struct tenant *tenant, const struct process *process, 
     for (unsigned i = tenant->inflight_count; i-- > 0;) {
         if (tenant->inflight[i].serial != process->serial)
             continue;
-        if (is_inflight (tenant, &tenant->inflight[i], now))
-            has_inflight = true;
-        else
+        switch (flight_of (tenant, &tenant->inflight[i])) {
+        case FLIGHT_OVER:
             drop (tenant, i);
+            break;
+        case FLIGHT_RUNNING:
+            has_inflight |= now - tenant->inflight[i].at < RUNNING_NS;
+            break;
+        case FLIGHT_WAITING:
+            has_inflight = true;
+        }
     }
     return has_inflight;
 }

@@ -16,10 +16,17 @@ struct inflight_call {
     uint64_t serial; /* of its process */
     uint64_t at;     /* CLOCK_MONOTONIC ns */
     uint64_t arguments[3];
+    uint64_t outcome; /* of an ALLOC, for rm; 0: it is none */
 };
 
 /* A call is about to be continued. false: too many of the tenant's are in flight. */
 bool inflight_add (struct tenant *tenant, struct process *process, const struct seccomp_notif *notification);
+/* Of the call that was added last. */
+void inflight_set_outcome (struct tenant *tenant, uint64_t outcome);
+/* The thread did not make the call that was to be continued. */
+void inflight_withdraw (struct tenant *tenant, pid_t thread);
+/* Which are over. */
+void inflight_look (struct tenant *tenant);
 /* The thread makes another call: those before are over. */
 void inflight_remove (struct tenant *tenant, pid_t thread);
 /* Whether calls of threads of the process are in flight. */

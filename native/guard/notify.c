@@ -119,10 +119,14 @@ uint64_t notify_answer (struct tenant *tenant, int listener, const struct seccom
     }
     tenant->status.notifications++;
     inflight_remove (tenant, (pid_t) notification->pid);
-    tenant->notified = (struct notified) { .listener = listener, .id = notification->id };
+    tenant->notified = (struct notified) { .listener = listener,
+                                           .id = notification->id,
+                                           .is_unchecked = tenant->parked_until != 0 };
     tenant->window.size = 0;
     answer = decide (tenant, notification);
     tenant_unlock (tenant);
+    if (answer.is_parked)
+        return guard_now ();
 
     if (answer.continue_syscall)
         response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
@@ -135,6 +139,8 @@ uint64_t notify_answer (struct tenant *tenant, int listener, const struct seccom
     ended = guard_now ();
 
     pthread_mutex_lock (&tenant->lock);
+    if (undelivered && answer.continue_syscall)
+        inflight_withdraw (tenant, (pid_t) notification->pid);
     replay_keep (tenant, notification, &answer, undelivered);
     tenant->status.handling_ns += ended - began;
     tenant_unlock (tenant);

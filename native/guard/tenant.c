@@ -9,6 +9,7 @@
 #include "host.h"
 #include "managed.h"
 #include "notify.h"
+#include "park.h"
 #include "process.h"
 #include "reach.h"
 #include "reconcile.h"
@@ -54,6 +55,7 @@ static void listener_done (struct tenant *tenant, int listener)
             break;
         }
     pthread_mutex_unlock (&tenant->listeners_lock);
+    park_drop (tenant, listener);
     pthread_mutex_lock (&tenant->lock);
     unconfirmed_forget (tenant);
     tenant_unlock (tenant);
@@ -118,7 +120,7 @@ static void bring_together (struct tenant *tenant, uint64_t now)
 
 uint64_t tenant_look (struct tenant *tenant, uint64_t now, int *held)
 {
-    uint64_t next, again;
+    uint64_t next, again, parked = tenant->parked_count != 0 ? park_look (tenant, now) : 0;
 
     pthread_mutex_lock (&tenant->lock);
     bring_together (tenant, now);
@@ -134,6 +136,8 @@ uint64_t tenant_look (struct tenant *tenant, uint64_t now, int *held)
     next = tenant->look_at == 0 || (tenant->ask_at != 0 && tenant->ask_at < tenant->look_at) ? tenant->ask_at : tenant->look_at;
     *held = fair_wait (tenant, now);
     tenant_unlock (tenant);
+    if (parked != 0 && (next == 0 || parked < next))
+        next = parked;
     return again != 0 && (next == 0 || again < next) ? again : next;
 }
 

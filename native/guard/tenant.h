@@ -9,6 +9,7 @@
 #include "late.h"
 #include "memory.h"
 #include "notify.h"
+#include "park.h"
 #include "process.h"
 #include "receive.h"
 #include "retained.h"
@@ -66,6 +67,10 @@ struct tenant {
     struct thread_entry threads[TENANT_THREADS];
     struct inflight_call inflight[TENANT_INFLIGHT];
     unsigned inflight_count;
+    struct parked_call parked[TENANT_PARKED];
+    unsigned parked_count;
+    uint64_t parked_until; /* of the one that is begun again; 0: the current call is new */
+    bool is_last_try; /* it is not parked again */
     unsigned suspects; /* processes that are; asked at each FREE, where to look at all of them would cost a cache miss each */
     uint64_t next_serial;
     uint64_t refreshed_at; /* status.notifications then */

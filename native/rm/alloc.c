@@ -125,6 +125,18 @@ static bool is_about_other_client (const struct rm *rm, const struct rm_call *ca
     return client != 0 && tracker_find (rm, client, client) == NULL;
 }
 
+/* What is found under its handle afterwards was not there before: the ledger does not have all that is. */
+static enum rm_verdict continue_begin (struct rm *rm, struct rm_call *call)
+{
+    const NVOS21_PARAMETERS *head = call->head;
+
+    call->own.outcome = ++rm->serial;
+    if (evidence_of (rm, call, head->hRoot, head->hObjectNew) == EVIDENCE_NONE)
+        return RM_CONTINUE;
+    set32 (call->head, status_at (call), NV_ERR_INSERT_DUPLICATE_NAME);
+    return RM_REFUSED;
+}
+
 enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
 {
     const NVOS21_PARAMETERS *head = call->head;
@@ -160,11 +172,15 @@ enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
         set32 (call->head, status, NV_ERR_INSERT_DUPLICATE_NAME);
         return RM_REFUSED;
     }
-    if (class->kind == CLASS_CLIENT)
+    if (class->kind == CLASS_CLIENT) {
+        call->own.outcome = ++rm->serial;
         return RM_CONTINUE;
+    }
     if (is_guard (rm) && (!evidence_has (rm, call, head->hRoot, parent_of (head)) || is_out_of_reach (rm, head, class)))
         return refuse (rm, call, status, NV_ERR_OBJECT_NOT_FOUND, RM_UNKNOWN_OBJECT, rm_request_number (call->request));
-    if (class->kind == CLASS_CALLER_BOUND || (is_guard (rm) && is_continued (class, head)))
+    if (is_guard (rm) && is_continued (class, head))
+        return continue_begin (rm, call);
+    if (class->kind == CLASS_CALLER_BOUND)
         return RM_CONTINUE;
     if (has_params && class->size != 0 && (call->params == NULL || call->params_size < class->size)) {
         note (rm, RM_BAD_POINTER, rm_request_number (call->request));
@@ -238,6 +254,7 @@ void alloc_end (struct rm *rm, struct rm_call *call, bool done)
         break;
     case CLASS_GROUP:
     case CLASS_CHANNEL:
+        object->made = object->serial;
         object->context_bytes = call->own.reserved;
         object->context_gpu = call->own.gpu;
         schedule_added (rm, object, has_params ? call->params : NULL, has_params ? class->size : 0);

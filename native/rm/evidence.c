@@ -55,20 +55,6 @@ static bool enter_memory (struct rm *rm, uint64_t file, uint32_t client, uint32_
     return object != NULL;
 }
 
-/* One call makes one object, so one that was found is the outcome of one call: of one that named it. `file` 0: an object. */
-static void confirm (struct rm *rm, uint64_t file, uint32_t client, uint32_t handle, uint32_t class)
-{
-    for (unsigned i = 0; i < NAMED_MAX; i++) {
-        struct named *named = &rm->named[i];
-
-        if (!named->is_open || named->file != file || named->client != client || named->handle != handle || named->class != class)
-            continue;
-        named->is_open = false;
-        rm->unconfirmed -= rm->unconfirmed != 0;
-        return;
-    }
-}
-
 /* What has a context is charged for it, whatever call made it. */
 static void confirm_object (struct rm *rm, uint32_t client, const struct found *found)
 {
@@ -77,7 +63,7 @@ static void confirm_object (struct rm *rm, uint32_t client, const struct found *
     if (object->context_bytes != 0)
         rm->unconfirmed -= rm->unconfirmed != 0;
     else
-        confirm (rm, 0, client, found->handle, found->class);
+        outcome_found (rm, 0, client, found->handle, found->class); /* one call makes one object */
 }
 
 static bool enter (struct rm *rm, uint64_t file, uint32_t client, uint32_t parent, const struct found *found)
@@ -109,7 +95,7 @@ bool evidence_client (struct rm *rm, const struct rm_call *call, uint64_t file, 
         return tracker_client (rm, file, client) != NULL;
     if (tracker_client (rm, file, client) == NULL)
         return false;
-    confirm (rm, call->file, 0, call->descriptor, 0);
+    outcome_found (rm, call->file, 0, call->descriptor, 0);
     return true;
 }
 
@@ -197,45 +183,4 @@ enum evidence evidence_import (struct rm *rm, const struct rm_call *call, uint32
 bool evidence_has (struct rm *rm, const struct rm_call *call, uint32_t client, uint32_t handle)
 {
     return !is_guard (rm) || evidence_of (rm, call, client, handle) == EVIDENCE_OBJECT;
-}
-
-/* The thread may not have come as far yet at the first. */
-#define TRIES 2u
-
-void evidence_expect (struct rm *rm, const struct rm_call *call)
-{
-    const NVOS21_PARAMETERS *head = call->head;
-    struct named *named = &rm->named[rm->named_next++ % NAMED_MAX];
-
-    rm->unconfirmed++;
-    rm->has_lost_named |= named->is_open;
-    if (call->own.class != NULL && call->own.class->kind == CLASS_CLIENT)
-        *named = (struct named) { .file = call->file, .handle = call->descriptor, .is_open = true };
-    else
-        *named = (struct named) {
-            .client = head->hRoot, .handle = head->hObjectNew, .class = head->hClass, .tries = TRIES, .is_open = true
-        };
-}
-
-bool rm_expects_client (const struct rm *rm, uint64_t file)
-{
-    bool expects = rm->has_lost_named;
-
-    for (unsigned i = 0; i < NAMED_MAX; i++)
-        expects |= rm->named[i].is_open && rm->named[i].file == file;
-    return expects && rm->unconfirmed != 0;
-}
-
-void evidence_look (struct rm *rm, const struct rm_call *call)
-{
-    uint32_t client = get32 (call->head, 0); /* hRoot or hClient of every such struct */
-
-    for (unsigned i = 0; rm->unconfirmed != 0 && i < NAMED_MAX; i++) {
-        struct named *named = &rm->named[i];
-
-        if (!named->is_open || named->tries == 0 || named->client != client)
-            continue;
-        named->tries--;
-        evidence_of (rm, call, client, named->handle);
-    }
 }

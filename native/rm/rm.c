@@ -202,7 +202,7 @@ enum rm_verdict rm_begin (struct rm *rm, struct rm_call *call)
         call->head_size = rm_request_size (call->request);
     }
     if (rm->unconfirmed != 0 && kind != CALL_UVM)
-        evidence_look (rm, call);
+        outcome_look (rm, call);
     call->own.decision = handlers[kind].begin (rm, call);
     if (call->own.decision == RM_CONTINUE || call->own.decision == RM_PERFORM)
         call->own.kind = kind;
@@ -235,7 +235,7 @@ void rm_forget_call (struct rm *rm, struct rm_call *call)
     else if (call->own.kind == CALL_UVM && call->own.number == UVM_REGISTER_GPU)
         uvm_registered (rm, call->file, ((const UVM_REGISTER_GPU_PARAMS *) call->head)->gpu_uuid.uuid, true);
     else if (call->own.kind == CALL_ALLOC && is_guard (rm))
-        evidence_expect (rm, call);
+        outcome_expect (rm, call);
     call->own.kind = CALL_NONE;
     schedule_tell (rm);
 }
@@ -326,10 +326,6 @@ uint64_t rm_reported (const struct rm *rm, int gpu, uint64_t duplicated)
 
 uint64_t rm_reported_falls (const struct rm *rm) { return rm->reported_falls; }
 
-uint64_t rm_unconfirmed (const struct rm *rm) { return rm->unconfirmed; }
-
-void rm_forget_unconfirmed (struct rm *rm) { rm->unconfirmed = 0; }
-
 void rm_totals (const struct rm *rm, struct rm_totals *totals)
 {
     totals->clients = rm->client_count;
@@ -361,6 +357,7 @@ const char *rm_reason_word (enum rm_reason reason)
         "edge-late",
         "unknown-object",
         "no-memory",
+        "unknown-outcome",
     };
 
     return reason < RM_REASONS ? words[reason] : "unknown-reason";

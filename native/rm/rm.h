@@ -66,6 +66,7 @@ enum rm_reason {
     RM_EDGE_LATE,         /* channels that were to be off could not be stopped for half a second; the container was ended */
     RM_UNKNOWN_OBJECT,    /* on or below an object that the ledger does not have, nor the driver reports; number: escape */
     RM_NO_MEMORY,         /* the guard has no memory for a record of what the driver did; the container was ended. number: 0 */
+    RM_UNKNOWN_OUTCOME, /* a group was not started: a continued call may have made a channel in it that no record has; number: control */
     RM_REASONS
 };
 
@@ -77,7 +78,7 @@ enum rm_reason {
  */
 struct rm_call {
     enum rm_node node;
-    uint64_t file;    /* the open file, by the user's own naming; the same for duplicates of a descriptor */
+    uint64_t file; /* the open file, by the user's own naming; the same for duplicates of a descriptor */
     uint32_t descriptor; /* a guard's: what the caller knows it by */
     int32_t named; /* a guard's: its own copy of the descriptor that the params name, while the call is handled */
     uint32_t request; /* ioctl number: low byte the escape, bits 16-29 the size, the driver ignores the type byte */
@@ -90,13 +91,14 @@ struct rm_call {
 
     /* rm's own, from rm_begin to rm_end. */
     struct {
-        uint32_t kind;    /* of handler (0: none) */
+        uint32_t kind; /* of handler (0: none) */
         uint32_t decision; /* enum rm_verdict of rm_begin */
         int32_t gpu;
         uint64_t reserved; /* bytes taken from the quota; timeslices: what the owner asked for */
-        uint64_t serial;   /* of the object that the call is about: handles are used again */
-        uint32_t number;   /* class, control or function, as rm_begin read it */
+        uint64_t serial; /* of the object that the call is about: handles are used again */
+        uint32_t number; /* class, control or function, as rm_begin read it */
         const struct rm_class *class; /* its row, of an allocation; NULL: none */
+        uint64_t outcome; /* of an allocation that is continued by a guard: its number (rm_outcome_over) */
     } own;
 };
 
@@ -109,17 +111,17 @@ struct rm_wanted {
 /* What the share says of one GPU, for answers about memory. limit 0: no limit, answers stay the driver's. */
 struct rm_numbers {
     uint64_t limit; /* bytes */
-    uint64_t used;  /* bytes, of the whole tenant; may be above limit */
+    uint64_t used; /* bytes, of the whole tenant; may be above limit */
 };
 
 /* What rm needs of its user. Every function may be called from either half of any call, under the user's lock. */
 /* What a call gives the tenant of another one, perhaps: the object behind a descriptor, or an object of a client. */
 struct rm_source {
     const void *params; /* of the control that imports it; NULL: an object of a client */
-    int file;           /* the user's own copy of the descriptor */
+    int file; /* the user's own copy of the descriptor */
     uint32_t slot;
     bool is_list; /* IMPORT_OBJECTS_FROM_FD */
-    bool is_own;  /* the client is the tenant's */
+    bool is_own; /* the client is the tenant's */
     uint32_t client, handle;
 };
 /* So many pieces are compared with what one call imports, or with all that one call or one process's end frees: beyond it what is imported is
@@ -296,6 +298,13 @@ uint64_t rm_reported (const struct rm *rm, int gpu, uint64_t duplicated);
  * context (so many bytes of one GPU) for no process. */
 uint64_t rm_unconfirmed (const struct rm *rm);
 void rm_forget_unconfirmed (struct rm *rm);
+/* Such an allocation, by call->own.outcome after rm_forget_call: its thread came back from it, or the kernel did not make it. Until then it can have
+ * made anything at any time. */
+void rm_outcome_over (struct rm *rm, uint64_t outcome);
+void rm_outcome_none (struct rm *rm, uint64_t outcome);
+/* Whether rm_begin would refuse this call because it starts a group in which such an allocation may have made a channel. LATER: it may not, once
+ * those that are not over, or of which nothing was found yet, have shown what they made. */
+enum rm_start { RM_START_NOW, RM_START_LATER, RM_START_NEVER } rm_start_of (struct rm *rm, const struct rm_call *call);
 #define RM_CONTEXT_BYTES ((uint64_t) 9 << 19)
 /* How often that fell, of whichever GPU: what the driver said before is more than it says now. */
 uint64_t rm_reported_falls (const struct rm *rm);

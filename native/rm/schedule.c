@@ -248,6 +248,7 @@ void schedule_duplicated (struct rm *rm, struct object *object, struct object *s
     object->engine = source->engine;
     object->is_compute = source->is_compute;
     object->is_found = source->is_found;
+    object->made = source->made;
     object->slice = source->slice;
     tracker_add_role (&object->client->groups, object);
 }

@@ -69,6 +69,7 @@ struct object {
     struct object *device; /* itself, or the device that it is below; NULL: none */
     struct memory *memory;
     uint64_t serial;
+    uint64_t made; /* group, channel: not before this serial; 0: it was found */
     uint64_t asked; /* group: the timeslice that its owner asked for */
     struct object *same_before, *same_after; /* group: other handles of it, in a ring; NULL: none were made */
     uint64_t context_bytes; /* group, channel without one: charged for its context's buffers, to context_gpu */
@@ -134,13 +135,16 @@ struct reported {
 
 /* What a continued allocation was said to make: an object, which is asked about at the next calls of its client; or a client, which is
  * known by the first call on it through the same descriptor. */
-#define NAMED_MAX 64u
+#define NAMED_MAX 128u
 struct named {
     uint64_t file; /* of a client; 0: it is an object */
     uint32_t client, handle; /* of a client: 0, the descriptor */
     uint32_t class; /* of a client: 0 */
     uint32_t tries; /* that are left */
     bool is_open; /* it was not found yet */
+    bool is_pending; /* the call is not over */
+    uint64_t begun, over, found; /* rm->serial; begun 0: this place is free */
+    uint64_t begun_least; /* of those too of which there is no record any more (bypass) */
 };
 
 struct rm {
@@ -158,7 +162,7 @@ struct rm {
     uint64_t reported_falls; /* how often one of reported[] may have fallen */
     uint64_t unconfirmed; /* continued allocations of which no object was found */
     struct named named[NAMED_MAX];
-    uint32_t named_next;
+    uint64_t doubt_until; /* rm->serial until which calls that are in no record any more may have made channels */
     bool has_lost_named; /* of one that is not confirmed there is no record any more */
     uint32_t changed; /* GPUs whose groups changed: to be told at the end of the call */
     uint32_t frozen; /* GPUs that rm_freeze stopped */
@@ -290,12 +294,19 @@ enum evidence evidence_of (struct rm *rm, const struct rm_call *call, uint32_t c
 /* A client that the driver knows: a call on it through this file succeeded, or the driver was asked. It enters, and the continued ALLOC that
  * made it is confirmed. false: there is no memory for the record. */
 bool evidence_client (struct rm *rm, const struct rm_call *call, uint64_t file, uint32_t client);
-/* A continued allocation: its outcome is not seen. */
-void evidence_expect (struct rm *rm, const struct rm_call *call);
-/* Before a call on this client: what was said to be made on it is asked about. */
-void evidence_look (struct rm *rm, const struct rm_call *call);
 /* Whether the ledger has it by now; of no concern where the posture is the shim's. */
 bool evidence_has (struct rm *rm, const struct rm_call *call, uint32_t client, uint32_t handle);
+
+/* outcome.c. A continued allocation: its outcome is not seen. */
+void outcome_expect (struct rm *rm, const struct rm_call *call);
+/* What was found. file 0: an object; otherwise a client, handle: the descriptor. */
+void outcome_found (struct rm *rm, uint64_t file, uint32_t client, uint32_t handle, uint32_t class);
+/* Before a call on this client: what was said to be made on it is asked about. */
+void outcome_look (struct rm *rm, const struct rm_call *call);
+/* The serial until which a channel may have been made in any group; 0: none was. */
+uint64_t outcome_doubt (const struct rm *rm);
+/* Whether a group, or a channel's, was made later. */
+bool outcome_allows (const struct rm *rm, const struct object *object);
 
 /* Handlers of calls: begin.. and end.. halves. */
 enum call_kind {
@@ -322,6 +333,8 @@ enum rm_verdict share_begin (struct rm *rm, struct rm_call *call);
 enum rm_verdict heap_begin (struct rm *rm, struct rm_call *call);
 void heap_end (struct rm *rm, struct rm_call *call, bool done);
 enum rm_verdict control_begin (struct rm *rm, struct rm_call *call);
+/* Whether it starts a group's channels, or one. */
+bool control_is_start (uint32_t number);
 void control_end (struct rm *rm, struct rm_call *call, bool done);
 enum rm_verdict uvm_begin (struct rm *rm, struct rm_call *call);
 void uvm_end (struct rm *rm, struct rm_call *call, bool done);

@@ -16,6 +16,7 @@
 #define PARAMS_MAX ROOM_SIZE
 #define MILLISECOND UINT64_C (1000000)
 #define TURNS_MAX 4000u
+#define PARKED_NS (2 * MILLISECOND)
 /* Less than the driver's own. */
 #define SLICE_US 800u
 
@@ -244,6 +245,9 @@ static void announce (struct task *task, pid_t thread, int number, const uint64_
     memset (&kernel.response, 0, sizeof (kernel.response));
     notify_handle (&tenants[task->tenant], LISTENER);
     kernel.notification = NULL;
+    /* The thread waits, and so does whatever else would happen. */
+    while (kernel.response.id == 0)
+        world_advance (PARKED_NS);
 }
 
 static struct pending *pending_place (void)

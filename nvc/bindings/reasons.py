@@ -23,6 +23,7 @@ REASONS = (
     "edge-late",
     "unknown-object",
     "no-memory",
+    "unknown-outcome",
 )
 OVER_QUOTA = REASONS[1]
 

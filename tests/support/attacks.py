@@ -57,6 +57,7 @@ ATTACKS: dict[str, tuple[tuple[str, ...], Answers, set[str]]] = {
     "uvm-busy": ((), {"mapped": 0, "pieces": 8}, {OVER}),
     "uvm-thread": ((), {"memory": 0, "mapped": 0, "pieces": 6}, {OVER}),
     "stalled": ((), {}, set()),
+    "group-race": ((), {"made": 0, "known": 0x1A, "later": 1}, {"unknown-outcome"}),
     "reused": ((), {"written": 0}, set()),
     "uvm-heap": ((), {"memory": 0, "map": 0, "other": 0, "freed": 0}, set()),
     "uvm-clone": ((), {"mapped": 0, "pieces": 8}, {OVER}),
@@ -76,5 +77,5 @@ OPEN: dict[str, str] = {}
 #: Words of the program that are tools of other tests.
 TOOLS = (
     *("victim", "churn", "uvm-child", "uvm-tables", "unchanged", "idle", "fuse", "batch", "pids", "contexts"),
-    *("lend", "borrow"),
+    *("lend", "borrow", "starts"),
 )

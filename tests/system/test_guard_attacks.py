@@ -22,6 +22,7 @@ INVALID_ARGUMENT = 0x1F
 #: Those of which the table says everything.
 TOLD = (
     "phantom",
+    "group-race",
     "uvm-busy",
     "uvm-thread",
     "uvm-heap",
@@ -33,7 +34,7 @@ TOLD = (
     "uvm-zombies",
 )
 #: Of those whose counters are compared with the table's, too.
-COUNTED = ("requests", "controls")
+COUNTED = ("requests", "controls", "group-race")
 
 
 @pytest.fixture(scope="module")

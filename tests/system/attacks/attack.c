@@ -64,6 +64,8 @@ static const struct {
     { "pids", attack_pids },
     { "lend", attack_lend },
     { "borrow", attack_borrow },
+    { "group-race", attack_group_race },
+    { "starts", attack_starts },
 };
 
 static uint32_t failure (void) { return 0x10000u + (uint32_t) errno; }

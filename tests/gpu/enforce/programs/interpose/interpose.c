@@ -3,6 +3,7 @@
  *   wfi           SET_CTXSW_PREEMPTION_MODE (0x20801210): compute is to stop between kernels alone
  *   each          GPFIFO_SCHEDULE of a group (0xa06c0101) becomes one call (0xa06f0103) for each of its channels
  *   all-but-one   the same, without the channel that was made last, in groups of several
+ *   first         a group is started when its first channel was made, and not for those that are made later; it gets a timeslice in its place
  * INTERPOSE_OUT: a file, to which a line is added for each such call: what was done, channels, status. Layouts: nvos.h.
  */
 #define _GNU_SOURCE
@@ -23,6 +24,8 @@
 #define SET_PREEMPTION 0x20801210u
 #define SCHEDULE_GROUP 0xa06c0101u
 #define SCHEDULE_CHANNEL 0xa06f0103u
+#define SET_TIMESLICE 0xa06c0103u
+#define TIMESLICE_US 2048u
 
 struct alloc { /* NVOS64 as far as it is NVOS21 */
     uint32_t client, parent, object, number;
@@ -59,6 +62,24 @@ static void note (const char *what, unsigned count, uint32_t status)
 }
 
 static int make (int file, unsigned long request, void *argument) { return (int) syscall (SYS_ioctl, file, request, argument); }
+
+static uint32_t control_group (int file, uint32_t client, uint32_t group, uint32_t command, void *params, uint32_t size)
+{
+    struct control call = { client, group, command, 0, (uintptr_t) params, size, 0xffff };
+
+    return make (file, 0xc020462aul, &call) == 0 ? call.status : 0xffff;
+}
+
+static bool is_first (const struct alloc *call)
+{
+    unsigned count = 0;
+
+    pthread_mutex_lock (&lock);
+    for (unsigned i = 0; i < channel_count; i++)
+        count += channels[i].client == call->client && channels[i].parent == call->parent;
+    pthread_mutex_unlock (&lock);
+    return count == 1;
+}
 
 static void note_channel (const struct alloc *call, uint32_t status)
 {
@@ -112,6 +133,13 @@ int ioctl (int file, unsigned long request, ...)
         return make (file, request, argument);
     if (number == CONTROL && control->command == SCHEDULE_GROUP && (is_mode ("each") || is_mode ("all-but-one")))
         return schedule_channels (file, request, control, is_mode ("all-but-one"));
+    if (number == CONTROL && control->command == SCHEDULE_GROUP && is_mode ("first")) {
+        uint64_t slice = TIMESLICE_US;
+
+        control->status = 0;
+        note ("not started", 0, control_group (file, control->client, control->object, SET_TIMESLICE, &slice, sizeof (slice)));
+        return 0;
+    }
     if (number == CONTROL && control->command == SET_PREEMPTION && is_mode ("wfi") && control->params != 0) {
         struct preemption *params = (void *) (uintptr_t) control->params;
 
@@ -124,6 +152,12 @@ int ioctl (int file, unsigned long request, ...)
     if (number == ALLOC && result == 0) {
         memcpy (&status, (char *) argument + (size == 48 ? 40 : 28), sizeof (status)); /* NVOS64, NVOS21 */
         note_channel (argument, status);
+        if (is_mode ("first") && (((struct alloc *) argument)->number & 0xff) == 0x6f && status == 0 && is_first (argument)) {
+            const struct alloc *made = argument;
+            uint8_t on[3] = { 1 };
+
+            note ("started", 1, control_group (file, made->client, made->parent, SCHEDULE_GROUP, on, sizeof (on)));
+        }
     }
     return result;
 }

@@ -1,0 +1,52 @@
+/*
+ * See park.h. A call that starts a channel group waits here while a continued ALLOC is in flight (rm/outcome.c): in a container whose processes
+ * start together that is so for some 100 us. The calls that show what was made are answered meanwhile, so no thread of the guard
+ * waits. One whose outcome stays unknown can be held for as long as the container likes, so the wait is short.
+ */
+#include "park.h"
+#include "clock.h"
+#include "notify.h"
+#include "tenant.h"
+
+#include <string.h>
+
+#define PATIENCE_NS 200000000u
+#define AGAIN_NS 2000000u
+
+bool park_call (struct tenant *tenant, const struct seccomp_notif *notification)
+{
+    struct parked_call *parked = &tenant->parked[tenant->parked_count];
+
+    if (tenant->is_last_try || tenant->parked_count == TENANT_PARKED)
+        return false;
+    *parked = (struct parked_call) { .listener = tenant->notified.listener,
+                                     .until = tenant->parked_until != 0 ? tenant->parked_until : guard_now () + PATIENCE_NS,
+                                     .notification = *notification };
+    tenant->parked_count++;
+    return true;
+}
+
+uint64_t park_look (struct tenant *tenant, uint64_t now)
+{
+    struct parked_call parked[TENANT_PARKED];
+    unsigned count = tenant->parked_count;
+
+    /* Those that wait still are parked anew. */
+    memcpy (parked, tenant->parked, count * sizeof (parked[0]));
+    tenant->parked_count = 0;
+    for (unsigned i = 0; i < count; i++) {
+        tenant->parked_until = parked[i].until;
+        tenant->is_last_try = parked[i].until <= now;
+        notify_answer (tenant, parked[i].listener, &parked[i].notification);
+    }
+    tenant->parked_until = 0;
+    tenant->is_last_try = false;
+    return tenant->parked_count != 0 ? now + AGAIN_NS : 0;
+}
+
+void park_drop (struct tenant *tenant, int listener)
+{
+    for (unsigned i = tenant->parked_count; i-- > 0;)
+        if (tenant->parked[i].listener == listener)
+            tenant->parked[i] = tenant->parked[--tenant->parked_count];
+}

@@ -1,0 +1,162 @@
+/* A group in which a continued call may have made a channel is not started (rm/outcome.c). */
+#include "rm/state.h"
+#include "rm_fake.h"
+#include "tap.h"
+
+#define VERSION "580.159.04"
+#define FILE_A 1
+#define HANDLE 0xd0d00000u
+#define COMPUTE 1u
+
+struct bed {
+    struct fake *fake;
+    uint32_t client, device, next;
+};
+
+static struct bed open_bed (void)
+{
+    struct bed bed = { .fake = fake_open (VERSION, RM_POSTURE_GUARD), .next = HANDLE };
+
+    bed.client = fake_client (bed.fake, FILE_A);
+    bed.device = fake_device (bed.fake, FILE_A, bed.client, 0);
+    fake_subdevice (bed.fake, FILE_A, bed.client, bed.device);
+    return bed;
+}
+
+static NVOS64_PARAMETERS device_call (const struct bed *bed, uint32_t handle, const void *params)
+{
+    return (NVOS64_PARAMETERS) { .hRoot = bed->client,
+                                 .hObjectParent = bed->client,
+                                 .hObjectNew = handle,
+                                 .hClass = NV01_DEVICE_0,
+                                 .pAllocParms = (NvP64) (uintptr_t) params };
+}
+
+/* An ALLOC of a device that is continued; its outcome's number. made: the kernel makes it, too. */
+static uint64_t continued (struct bed *bed, uint32_t handle, bool is_made)
+{
+    NV0080_ALLOC_PARAMETERS params = { 0 };
+    NVOS64_PARAMETERS head = device_call (bed, handle, &params);
+    struct rm_call call = { .node = RM_NODE_CONTROL,
+                            .file = FILE_A,
+                            .request = ALLOC_REQUEST,
+                            .head = &head,
+                            .head_size = sizeof (head),
+                            .params = &params,
+                            .params_size = sizeof (params) };
+
+    if (rm_begin (bed->fake->rm, &call) != RM_CONTINUE)
+        return 0;
+    if (is_made)
+        fake_driver (bed->fake, FILE_A, ALLOC_REQUEST, &head, &params, NULL);
+    rm_forget_call (bed->fake->rm, &call);
+    return call.own.outcome;
+}
+
+static enum rm_start may_start (const struct bed *bed, uint32_t object, uint32_t number)
+{
+    uint8_t params[3] = { 1 };
+    NVOS54_PARAMETERS head = fake_control_head (bed->client, object, number, params, sizeof (params));
+    struct rm_call call = { .node = RM_NODE_CONTROL, .file = FILE_A, .request = CONTROL_REQUEST, .head = &head };
+
+    return rm_start_of (bed->fake->rm, &call);
+}
+
+static bool starts (const struct bed *bed, uint32_t group)
+{
+    uint8_t params[3] = { 1 };
+    enum rm_start said = may_start (bed, group, NVA06C_CTRL_CMD_GPFIFO_SCHEDULE);
+    uint32_t status = fake_control (bed->fake, FILE_A, bed->client, group, NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, params,
+                                    sizeof (params));
+
+    return status == 0 && said == RM_START_NOW && bed->fake->decision == RM_PERFORM;
+}
+
+static uint32_t group_of (const struct bed *bed)
+{
+    uint32_t group = fake_group (bed->fake, FILE_A, bed->client, bed->device, COMPUTE);
+
+    fake_channel (bed->fake, FILE_A, bed->client, group);
+    return group;
+}
+
+static void in_flight (void)
+{
+    struct bed bed = open_bed ();
+    uint32_t group = group_of (&bed), channel = fake_channel (bed.fake, FILE_A, bed.client, group), late;
+    uint64_t outcome;
+
+    tap_ok (starts (&bed, group), "a group is started where all calls showed what they made");
+    outcome = continued (&bed, HANDLE, false);
+    tap_ok (!starts (&bed, group) && bed.fake->decision == RM_REFUSED && bed.fake->notes[RM_UNKNOWN_OUTCOME] == 1,
+            "not while a continued call is in flight, and that is noted");
+    tap_ok (may_start (&bed, group, NVA06C_CTRL_CMD_GPFIFO_SCHEDULE) == RM_START_LATER &&
+                may_start (&bed, channel, NVA06F_CTRL_CMD_GPFIFO_SCHEDULE) == RM_START_LATER,
+            "it may be later, and so may each of its channels");
+    tap_ok (may_start (&bed, group, NVA06C_CTRL_CMD_GET_TIMESLICE) == RM_START_NOW, "other controls have nothing to wait for");
+    late = group_of (&bed);
+    tap_ok (!starts (&bed, late), "nor is one that was made meanwhile");
+    rm_outcome_over (bed.fake->rm, outcome);
+    tap_ok (!starts (&bed, group) && !starts (&bed, late), "when the call is over and nothing of it is found, neither is");
+    tap_ok (starts (&bed, group_of (&bed)), "a group that is made afterwards is");
+    rm_forget_unconfirmed (bed.fake->rm);
+    tap_ok (starts (&bed, group), "and all of them when no process is left that could have made the call");
+    tap_ok (fake_close (bed.fake), "nothing is left");
+}
+
+static void found (void)
+{
+    struct bed bed = open_bed ();
+    uint32_t group = group_of (&bed);
+    uint64_t first, second;
+
+    (void) continued (&bed, HANDLE, true);
+    tap_ok (starts (&bed, group), "a call whose object is found is no doubt, be it in flight or not");
+    first = continued (&bed, HANDLE + 1, false);
+    rm_outcome_none (bed.fake->rm, first);
+    tap_ok (starts (&bed, group), "nor one that the kernel did not make");
+
+    first = continued (&bed, HANDLE + 2, false);
+    second = continued (&bed, HANDLE + 3, false);
+    rm_outcome_over (bed.fake->rm, first);
+    group = group_of (&bed);
+    /* What the second was to make is there: it, or the first, made that. */
+    fake_make (bed.fake, FILE_A, bed.client, bed.client, &(uint32_t) { HANDLE + 3 }, NV01_DEVICE_0,
+               &(NV0080_ALLOC_PARAMETERS) { 0 }, NULL);
+    fake_subdevice (bed.fake, FILE_A, bed.client, HANDLE + 3);
+    tap_ok (rm_has_object (bed.fake->rm, bed.client, HANDLE + 3) && !starts (&bed, group),
+            "one of two calls that were in flight together is: each can have made what the other was said to");
+    rm_outcome_over (bed.fake->rm, second);
+    tap_ok (!starts (&bed, group) && starts (&bed, group_of (&bed)), "until both are over");
+    tap_ok (fake_close (bed.fake), "nothing is left");
+}
+
+static void lost (void)
+{
+    struct bed bed = open_bed ();
+    uint32_t group = group_of (&bed);
+    unsigned made = 0;
+
+    for (unsigned i = 0; i < 3 * NAMED_MAX; i++) {
+        uint64_t outcome = continued (&bed, HANDLE + i, false);
+
+        made += outcome != 0;
+        rm_outcome_over (bed.fake->rm, outcome);
+    }
+    tap_ok (made == 3 * NAMED_MAX && may_start (&bed, group, NVA06C_CTRL_CMD_GPFIFO_SCHEDULE) == RM_START_NEVER &&
+                !starts (&bed, group),
+            "more calls than there are records of leave the doubt, and nothing to wait for");
+    tap_ok (starts (&bed, group_of (&bed)), "a later group is started");
+    for (unsigned i = 0; i <= NAMED_MAX; i++)
+        (void) continued (&bed, HANDLE + 4 * NAMED_MAX + i, false);
+    tap_ok (!starts (&bed, group_of (&bed)), "none is where a call in flight has no record");
+    tap_ok (fake_close (bed.fake), "nothing is left");
+}
+
+int main (void)
+{
+    in_flight ();
+    found ();
+    lost ();
+    return tap_done ();
+}

@@ -1,0 +1,51 @@
+/* Channel groups that are started while nothing tells what a continued call made. */
+#include "attack.h"
+
+#define DEVICES_MAX 32u
+
+static uint32_t group_of (struct bed *bed)
+{
+    uint32_t params[8] = { 0, 0, 0, 1 }, handle = bed->next++;
+
+    return bed_alloc (bed, bed->device, handle, 0xa06c, params) == 0 ? handle : 0;
+}
+
+static uint32_t start (const struct bed *bed, uint32_t group)
+{
+    uint8_t params[3] = { 1 };
+
+    return bed_control (bed, group, 0xa06c0101, params, sizeof (params));
+}
+
+/* group-race: a device that the driver does not make, after a group: the call may have made a channel in it. */
+void attack_group_race (int argc, char **argv)
+{
+    struct bed bed = bed_open ();
+    uint32_t device[14] = { DEVICES_MAX - 1 }, first = group_of (&bed), before = start (&bed, first);
+
+    (void) argc, (void) argv;
+    say ("made", bed_alloc (&bed, bed.client, bed.next++, 0x80, device) == 0);
+    say ("known", start (&bed, first));
+    say ("later", start (&bed, group_of (&bed)) == before);
+    hold ();
+}
+
+/* starts ROUNDS: clients with a device and a group that is started, one after the other, each on a file of its own. */
+void attack_starts (int argc, char **argv)
+{
+    unsigned rounds = argc > 0 ? (unsigned) atoi (argv[0]) : 50, bad = 0;
+
+    say ("begun", 1);
+    hold ();
+    for (unsigned i = 0; i < rounds; i++) {
+        struct bed bed = bed_open ();
+        uint32_t channel[92] = { 0 }, group = group_of (&bed);
+
+        bad += bed_alloc (&bed, group, bed.next++, 0xc86f, channel) != 0;
+        bad += start (&bed, group) != 0;
+        close (bed.node);
+        close (bed.file);
+    }
+    say ("bad", bad);
+    hold ();
+}

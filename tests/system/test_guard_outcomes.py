@@ -1,0 +1,35 @@
+"""Processes of a container that start together: the group of one waits until what the others' calls made shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.attacks import SOURCES
+from tests.support.tenants import Tenants, build_static, guarded, prepare
+
+pytestmark = pytest.mark.root
+PROCESSES, ROUNDS = 6, 40
+
+
+def started(tenants: Tenants, attack: Path) -> None:
+    tenants.add(1, memory=1 << 30)
+    together = [tenants.start(attack, "starts", str(ROUNDS), tenant=1) for _ in range(PROCESSES)]
+    for process in together:
+        assert process.stdout
+        assert process.stdout.readline() == "begun=1\n"
+    for process in together:
+        assert process.stdin
+        process.stdin.write("\n")
+        process.stdin.flush()
+
+    said = [process.communicate("\n", timeout=60)[0] for process in together]
+
+    assert (said, tenants.reasons(1)) == (["bad=0\n"] * PROCESSES, {})
+
+
+def test_groups_of_processes_that_start_together_are_all_started(tmp_path: Path) -> None:
+    place = prepare(tmp_path)
+    build_static(SOURCES[0], place / "attack", *map(str, SOURCES[1:]))
+    guarded(place, lambda tenants: started(tenants, place / "attack"))
