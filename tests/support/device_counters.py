@@ -117,7 +117,8 @@ def _samples(nvml: Any, device: c_void_p, since: int) -> list[tuple[float, int]]
     status = nvml.nvmlDeviceGetSamples(device, _UTILIZATION, c_ulonglong(since), byref(kind), byref(count), room)
     assert status in (0, _NOT_FOUND), status
     found = room[: count.value] if status == 0 else []
-    return [(one.when / 1e6, one.value) for one in found if one.when > since]
+    # An unsigned int in a union.
+    return sorted((one.when / 1e6, one.value & 0xFFFFFFFF) for one in found if one.when > since)
 
 
 def main() -> None:
