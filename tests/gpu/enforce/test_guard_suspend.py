@@ -146,7 +146,7 @@ def _events(agent: RunningAgent, event: str, since: float) -> list[dict[str, Any
     return [one for one in found if one["event"] == event and one["time"] >= since]
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(330)
 def test_idle_notebooks_take_turns(agent: RunningAgent, held: Any, table: Table) -> None:
     """More than fit: idle ones sleep when another needs the memory, and wake for their next cell."""
     mib = NOTEBOOK_GIB * 1024 - 2048  # beside the context
