@@ -25,7 +25,7 @@ from nvc.agent.state.records import Suspension
 from nvc.base.errors import AgentError, ContainerError, InputError, NvcError
 from nvc.base.record import Record
 from nvc.bindings.checkpoint import CHECKPOINTED, FAILED, FIRST_DRIVER, LOCKED, OUT_OF_MEMORY
-from nvc.linux.process import process_name, thread_id
+from nvc.linux.process import is_ending, process_name, thread_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -344,7 +344,7 @@ class _Tenant:
             try:
                 found[pid] = await self._calls.state(pid)
             except Refused as error:
-                if any(memory):
+                if any(memory) and not is_ending(pid):  # what it has goes with it
                     raise ContainerError(
                         f"{self._name(pid)} has {sum(memory) >> 20} MiB of GPU memory that CUDA cannot move: {error}",
                         hint=_AGAIN,

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _COPY_BYTES = 1 << 20
 _POLL_SECONDS = 0.002
 _EXIT_ON_ERROR = 1
+#: proc(5): of /proc/PID/stat, the place behind the name; linux/sched.h.
+_FLAGS, _PF_EXITING = 6, 0x4
+_LOOKS = 10
 
 
 def fork(function: Callable[[], int | None]) -> int:
@@ -126,3 +129,23 @@ def thread_id(pid: int, number: int) -> int:
         if innermost == str(number):
             return int(name)
     raise LookupError(f"process {pid} has no thread {number}")
+
+
+def is_ending(pid: int) -> bool:
+    """Whether a process has ended, or all of its threads are about to: it makes no call any more."""
+    for _ in range(_LOOKS):
+        try:
+            names = os.listdir(f"/proc/{pid}/task")
+        except OSError:
+            return True
+        try:
+            return all(_flags(f"/proc/{pid}/task/{name}/stat") & _PF_EXITING for name in names)
+        except OSError:
+            continue  # a thread has ended meanwhile, and another one may have begun
+    return False
+
+
+def _flags(stat: str) -> int:
+    """Raises OSError."""
+    with open(stat, "rb") as file:
+        return int(file.read().rpartition(b")")[2].split()[_FLAGS])

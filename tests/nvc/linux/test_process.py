@@ -116,3 +116,30 @@ def test_a_thread_is_found_by_the_number_of_its_namespace() -> None:
         with pytest.raises(LookupError):
             process.thread_id(pid, 1 << 22)
         outer.communicate("\n")
+
+
+MAIN_ENDS = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(60,)).start()
+print("ready", flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_is_ending_when_all_of_its_threads_are() -> None:
+    assert not process.is_ending(os.getpid())
+    with subprocess.Popen(["sleep", "60"]) as sleeps:
+        assert not process.is_ending(sleeps.pid)
+        sleeps.kill()
+        os.waitid(os.P_PID, sleeps.pid, os.WEXITED | os.WNOWAIT)
+        assert process.is_ending(sleeps.pid), "a zombie"
+    assert process.is_ending(sleeps.pid)
+    with subprocess.Popen([sys.executable, "-c", MAIN_ENDS], stdout=subprocess.PIPE, text=True) as lives:
+        assert lives.stdout
+        assert lives.stdout.readline() == "ready\n"
+        time.sleep(0.2)
+        assert Path(f"/proc/{lives.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z", (
+            "the main thread has ended"
+        )
+        assert not process.is_ending(lives.pid)
+        lives.kill()
