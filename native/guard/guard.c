@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #define SECOND UINT64_C (1000000000)
@@ -39,7 +40,8 @@ struct guard *guard_create (int privsep)
         return NULL;
     guard->event_descriptor = eventfd (0, EFD_CLOEXEC | EFD_NONBLOCK);
     guard->changed_descriptor = eventfd (0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (guard->event_descriptor < 0 || guard->changed_descriptor < 0) {
+    guard->waits_descriptor = timerfd_create (CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (guard->event_descriptor < 0 || guard->changed_descriptor < 0 || guard->waits_descriptor < 0) {
         munmap (guard, sizeof (*guard));
         return NULL;
     }
@@ -117,6 +119,7 @@ void guard_destroy (struct guard *guard)
     privsep_end (&guard->privsep);
     close (guard->event_descriptor);
     close (guard->changed_descriptor);
+    close (guard->waits_descriptor);
     if (guard->contention >= 0)
         close (guard->contention);
     pthread_mutex_destroy (&guard->driver_usage_lock);

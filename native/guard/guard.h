@@ -95,6 +95,8 @@ void guard_changed (struct guard *guard);
 /* Readable (eventfd) after guard_changed, until guard_take_changes; a change then makes it readable again. */
 int guard_changed_descriptor (const struct guard *guard);
 void guard_take_changes (struct guard *guard);
+/* Readable (timerfd) when a tenant's thread has waited for a while for something of a process: guard_tenant_status is due. */
+int guard_waits_descriptor (const struct guard *guard);
 /* Up to capacity events, oldest first; returns how many. */
 int guard_events (struct guard *guard, struct guard_event *events, uint32_t capacity);
 

@@ -31,7 +31,7 @@ struct guard {
     pthread_mutex_t lock; /* tenants[] and events */
     struct tenant *tenants[GUARD_TENANTS];
     unsigned tenant_count;
-    int event_descriptor, changed_descriptor;
+    int event_descriptor, changed_descriptor, waits_descriptor;
     atomic_bool is_changed; /* changed_descriptor is readable */
     struct guard_event events[GUARD_EVENTS];
     unsigned event_count;

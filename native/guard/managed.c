@@ -36,6 +36,10 @@
 #define PART 8u
 #define LONG_LOOK_NS 2000000u
 
+/* Of a tenant that makes no call, and a process that announced no mapping, the file stays open: to ask the monitor for it takes half of what a look
+ * takes. One of an address space that the process has left shows nothing, unless others use that: so after so many looks it is asked for again. */
+#define KEPT_LOOKS 3u
+
 /* What cannot be read counts as more than any GPU has. */
 #define MANAGED_MOST SPACE_MOST
 
@@ -66,18 +70,48 @@ bool managed_was_seen (const struct process *process)
     return process->managed == 0 && (process->look_at == 0 || process->look_delay >= LAST_LOOK_NS);
 }
 
+void managed_close_maps (struct process *process)
+{
+    if (process->has_maps)
+        close (process->maps);
+    process->has_maps = false;
+}
+
+/* Without the tenant's lock. */
+static enum maps_result sum_maps (struct tenant *tenant, struct process *process, bool may_keep, uint64_t *bytes)
+{
+    enum maps_result result = MAPS_NONE;
+
+    if (may_keep && process->has_maps && process->maps_left-- > 0)
+        result = maps_sum (process->maps, bytes);
+    if (result == MAPS_READ)
+        return result;
+    managed_close_maps (process);
+    *bytes = 0;
+    process->maps = privsep_maps (&tenant->guard->privsep, process);
+    if (process->maps < 0)
+        return process->maps == -ESRCH ? MAPS_NONE : MAPS_UNKNOWN;
+    process->has_maps = true;
+    process->maps_left = KEPT_LOOKS;
+    result = maps_sum (process->maps, bytes);
+    if (!may_keep || result != MAPS_READ)
+        managed_close_maps (process);
+    return result;
+}
+
 /* Bytes. false: the process ended, and nothing, or not everything, was there to be read; or that may be so. */
 static bool mapped (struct tenant *tenant, struct process *process, uint64_t *bytes)
 {
     uint64_t found =
         0; /* shared mappings whose offset is their address: UVM's (uvm_mmap, kernel-open/nvidia-uvm/uvm.c), of any name */
+    bool was_watched = tenant->is_watched,
+         may_keep = tenant_quiet (tenant, guard_now ()) > LAST_LOOK_NS && !process->has_mapped && process->managed == 0;
     struct process *current = wait_begin (tenant, process->pid);
-    int file = privsep_maps (&tenant->guard->privsep, process);
-    enum maps_result result = file >= 0 ? maps_sum (file, &found) : file == -ESRCH ? MAPS_NONE : MAPS_UNKNOWN;
+    enum maps_result result = sum_maps (tenant, process, may_keep, &found);
 
-    if (file >= 0)
-        close (file);
     wait_end (tenant, current);
+    if (!was_watched)
+        wait_unwatch (tenant);
     process->unread = result == MAPS_UNKNOWN ? process->unread + 1 : 0;
     /* Of a thread that ends just now the rest cannot be read. Twice in a row, and it is not known what is mapped. */
     if (process->unread == 1)

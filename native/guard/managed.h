@@ -23,6 +23,8 @@ void managed_before (struct tenant *tenant, uint64_t at, uint64_t most);
 void managed_called (struct tenant *tenant, uint64_t now);
 /* Every process that has such mappings is looked at now. */
 void managed_now (struct tenant *tenant);
+/* Its address space may be another one by now. */
+void managed_close_maps (struct process *process);
 /* The process is gone, and its mappings with it. */
 void managed_forget (struct tenant *tenant, struct process *process);
 /* So many bytes in the place of `held`. */

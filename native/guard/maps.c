@@ -91,9 +91,10 @@ enum maps_result maps_sum (int file, uint64_t *bytes)
 {
     struct sum sum = { .bytes = *bytes };
     char text[16384];
+    off_t at = 0;
     ssize_t size;
 
-    while ((size = read (file, text, sizeof (text))) != 0) {
+    for (; (size = pread (file, text, sizeof (text), at)) != 0; at += size > 0 ? size : 0) {
         if (size < 0 && errno == EINTR)
             continue;
         /* The thread ended, or the process, while its mappings were read: what they all were is not known. */

@@ -10,8 +10,8 @@ enum maps_result {
     MAPS_UNKNOWN, /* it could not be read to its end, or is not what the kernel writes */
 };
 
-/* Adds up the shared mappings whose offset is their address, in bytes; never more than UINT64_MAX. file: open, at its
- * beginning. Format: show_map_vma of fs/proc/task_mmu.c, "%08lx-%08lx %c%c%c%c %08llx dev inode path\n"; addresses never go
+/* Adds up the shared mappings whose offset is their address, in bytes; never more than UINT64_MAX. file: open, and
+ * read from its beginning on. Format: show_map_vma of fs/proc/task_mmu.c, "%08lx-%08lx %c%c%c%c %08llx dev inode path\n"; addresses never go
  * backwards, and no two lines overlap (Documentation/filesystems/proc.rst). A newline in a path is written as "\012". */
 enum maps_result maps_sum (int file, uint64_t *bytes);
 

@@ -60,6 +60,7 @@ void process_forget (struct tenant *tenant, struct process *process)
     client_files_release (tenant, process);
     close (process->pidfd);
     close (process->memory);
+    managed_close_maps (process);
     space_close (process);
     memset (process, 0, sizeof (*process));
     while (tenant->process_end > 0 && tenant->processes[tenant->process_end - 1].serial == 0)
@@ -97,6 +98,7 @@ static struct process *enter (struct tenant *tenant, const struct privsep_proces
             process_is_there (process)) {
             close (found->pidfd);
             close (process->memory);
+            managed_close_maps (process);
             process->memory = found->memory;
             process->shares_memory = found->shares_memory;
             return process;

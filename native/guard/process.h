@@ -38,6 +38,9 @@ struct process {
     bool has_mapped;    /* it announced a mapping, which it may make at any time */
     uint64_t managed;   /* bytes charged for its mappings */
     unsigned unread;    /* looks in a row that could not read its mappings */
+    bool has_maps;      /* its /proc/PID/maps is open, of the address space of then: for `maps_left` more looks */
+    int maps;
+    unsigned maps_left;
     struct space space;
     uint64_t driver_usage[SHARE_MAX_GPUS], driver_duplicated[SHARE_MAX_GPUS]; /* struct process_usage */
     struct client_file clients[PROCESS_CLIENTS];

@@ -13,10 +13,13 @@
 #include "tenant.h"
 #include "wait.h"
 
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
 #define PATIENCE_NS 2000000000u
+/* After which the main thread looks at a wait: most take some microseconds, and it sleeps. */
+#define WATCH_NS 250000000
 
 /* guard_now to some milliseconds, at a fifth of its cost: this is done several times a call. */
 static uint64_t now_about (void)
@@ -26,6 +29,16 @@ static uint64_t now_about (void)
     clock_gettime (CLOCK_MONOTONIC_COARSE, &now);
     return (uint64_t) now.tv_sec * 1000000000u + (uint64_t) now.tv_nsec;
 }
+
+/* A supervisor has one tenant. ns 0: not any more. */
+static void watch (const struct tenant *tenant, long ns)
+{
+    const struct itimerspec once = { .it_value = { .tv_nsec = ns } };
+
+    (void) timerfd_settime (tenant->guard->waits_descriptor, 0, &once, NULL);
+}
+
+int guard_waits_descriptor (const struct guard *guard) { return guard->waits_descriptor; }
 
 struct process *wait_begin (struct tenant *tenant, pid_t pid)
 {
@@ -37,10 +50,16 @@ struct process *wait_begin (struct tenant *tenant, pid_t pid)
     tenant->waits_since = now_about ();
     if (!tenant->is_watched) {
         tenant->is_watched = true;
-        guard_changed (tenant->guard); /* or nobody looks whether it lasts: that the next thing is published has to wait, too */
+        watch (tenant, WATCH_NS); /* or nothing looks whether it lasts: that the next thing is published has to wait, too */
     }
     tenant_unlock (tenant);
     return current;
+}
+
+void wait_unwatch (struct tenant *tenant)
+{
+    tenant->is_watched = false;
+    watch (tenant, 0);
 }
 
 static void apply (struct tenant *tenant)

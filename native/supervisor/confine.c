@@ -112,6 +112,8 @@ static const struct sock_filter list[] = {
     ALWAYS (epoll_ctl),
     ALWAYS (epoll_create1),
     ALWAYS (eventfd2),
+    ALWAYS (timerfd_create),
+    ALWAYS (timerfd_settime),
     ALWAYS (pipe2),
     ALWAYS (recvmsg),
     ALWAYS (sendmsg),

@@ -51,6 +51,7 @@ struct traced {
 struct prober {
     int socket, connection, page; /* socket -1: there is one connection; connection -1: there is no agent */
     uint64_t usage_at; /* the next question */
+    uint64_t called_ns; /* when a tenant called the driver last */
     uint64_t used_at; /* with an agent, or a tenant's process that holds memory */
     struct driver_client client;
     int epoll; /* of all tenants' `published`, edge-triggered: nothing is read from them, which the agent hears of too */

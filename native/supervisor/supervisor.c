@@ -295,12 +295,13 @@ static void run (struct supervisor *self)
 
     for (;;) {
         uint64_t now = guard_now (), at = self->is_pending ? now + RETRY_NS : UINT64_MAX;
-        bool may_publish = now >= self->publish_at, may_tell = now >= self->events_at;
+        bool may_publish = now >= self->publish_at, may_tell = now >= self->events_at, is_waiting;
         struct pollfd waited[] = {
             { .fd = self->monitor, .events = POLLIN },
             { .fd = self->watch, .events = POLLIN },
             { .fd = may_publish ? guard_changed_descriptor (self->guard) : -1, .events = POLLIN },
             { .fd = may_tell ? guard_event_descriptor (self->guard) : -1, .events = POLLIN },
+            { .fd = guard_waits_descriptor (self->guard), .events = POLLIN },
         };
 
         if (!may_publish && self->publish_at < at)
@@ -309,8 +310,10 @@ static void run (struct supervisor *self)
             at = self->events_at;
         if (self->waits_at != 0 && self->waits_at < at)
             at = self->waits_at;
-        if (poll (waited, 4, wait_ms (at, now)) < 0)
+        if (poll (waited, sizeof (waited) / sizeof (waited[0]), wait_ms (at, now)) < 0)
             continue;
+        is_waiting = waited[4].revents != 0 && read (waited[4].fd, discarded, sizeof (discarded)) > 0;
+        is_waiting |= self->waits_at != 0 && guard_now () >= self->waits_at;
         if (waited[3].revents != 0) {
             supervisor_publish_events (self);
             self->events_at = guard_now () + EVENTS_NS;
@@ -319,7 +322,7 @@ static void run (struct supervisor *self)
             read_plan (self);
         else if (self->is_pending)
             apply (self);
-        else if (waited[2].revents != 0 || (self->waits_at != 0 && guard_now () >= self->waits_at))
+        else if (waited[2].revents != 0 || is_waiting)
             (void) supervisor_publish (self);
         if (waited[0].revents != 0 && !serve (self))
             return;

@@ -20,6 +20,7 @@ static inline void bare_begin (struct tenant *tenant, struct guard *guard)
         pthread_mutex_init (&guard->driver_usage_lock, NULL);
         pthread_mutex_init (&guard->probe_lock, NULL);
         guard->contention = guard->event_descriptor = guard->changed_descriptor = guard->closing[0] = guard->closing[1] = -1;
+        guard->waits_descriptor = -1;
     }
     pthread_mutex_init (&tenant->lock, NULL);
     pthread_mutex_init (&tenant->listeners_lock, NULL);

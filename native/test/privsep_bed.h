@@ -5,13 +5,17 @@
 #include "supervisor/container.h"
 #include "supervisor/privileged.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
+static atomic_uint bed_asked; /* about processes */
+
 static inline bool bed_has (const void *container, pid_t pid)
 {
     (void) container;
+    atomic_fetch_add (&bed_asked, 1);
     return pid > 0;
 }
 

@@ -10,10 +10,12 @@
 #include "tap.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 
 #define SECOND UINT64_C (1000000000)
@@ -60,6 +62,15 @@ static bool read_late (void)
     return is_read;
 }
 
+/* Whether the main thread is woken to look at a wait. */
+static bool is_due (const struct guard *guard, int milliseconds)
+{
+    struct pollfd waited = { .fd = guard_waits_descriptor (guard), .events = POLLIN };
+    uint64_t value;
+
+    return poll (&waited, 1, milliseconds) == 1 && read (waited.fd, &value, sizeof (value)) == sizeof (value);
+}
+
 int main (void)
 {
     static struct guard guard;
@@ -78,6 +89,7 @@ int main (void)
     }
     tenant = bare_tenant (&guard);
     privsep_begin (&guard.privsep, pair[1]);
+    guard.waits_descriptor = timerfd_create (CLOCK_MONOTONIC, TFD_CLOEXEC);
     tenant->limits.gpu_count = 1;
     snprintf (path, sizeof (path), "/proc/%d/mem", (int) child);
     tenant->processes[0] = (struct process) { .pid = child,
@@ -85,7 +97,8 @@ int main (void)
                                               .memory = open (path, O_RDWR | O_CLOEXEC) };
     pthread_create (&reader, NULL, look_for_it, NULL);
     tap_ok (is_waiting (), "a query of the tenant does not wait with its thread, and sees no current call");
-    tap_ok (atomic_load (&guard.is_changed), "the main thread is woken: nothing else looks whether that lasts");
+    tap_ok (is_due (&guard, 5000) && !atomic_load (&guard.is_changed),
+            "the main thread is woken when that lasts: nothing else looks at it; for most, which end at once, it sleeps");
 
     pthread_mutex_lock (&tenant->lock);
     wait_check (tenant, tenant->waits_since + SECOND);
@@ -107,7 +120,15 @@ int main (void)
     pthread_mutex_lock (&tenant->lock);
     wait_check (tenant, guard_now () + 10 * SECOND);
     tap_ok (!tenant->is_unresponsive, "a thread that does not wait is never unresponsive");
+    wait_end (tenant, wait_begin (tenant, child));
     pthread_mutex_unlock (&tenant->lock);
+    tap_ok (tenant->is_watched && is_due (&guard, 5000), "one that has waited is looked at, for it may do so again");
+    pthread_mutex_lock (&tenant->lock);
+    wait_check (tenant, guard_now ());
+    wait_end (tenant, wait_begin (tenant, child));
+    wait_unwatch (tenant);
+    pthread_mutex_unlock (&tenant->lock);
+    tap_ok (!tenant->is_watched && !is_due (&guard, 400), "but not where it is said that it does not");
 
     kill (child, SIGKILL);
     waitpid (child, NULL, 0);

@@ -10,6 +10,8 @@
 static struct prober prober = { .connection = -1, .epoll = -1 };
 static struct usage_page page;
 static struct traced traced = { .traced_ns = 1000 };
+static uint32_t listed_count = 1;
+static unsigned questions;
 static uint32_t ended; /* that was on the engine since the last question */
 
 uint32_t driver_client_control (const struct driver_client *self, uint32_t object, uint32_t command, void *params, uint32_t size)
@@ -20,8 +22,9 @@ uint32_t driver_client_control (const struct driver_client *self, uint32_t objec
     if (command == NV2080_CTRL_CMD_GPU_GET_PIDS) {
         NV2080_CTRL_GPU_GET_PIDS_PARAMS *listed = params;
 
-        listed->pidTblCount = 1;
-        listed->pidTbl[0] = 11;
+        listed->pidTblCount = listed_count;
+        for (uint32_t i = 0; i < listed_count; i++)
+            listed->pidTbl[i] = 11 + i;
     }
     return NV_OK;
 }
@@ -34,6 +37,7 @@ long driver_usage_ask (const struct driver_client *client, int gpu, NV2080_CTRL_
     (void) answer;
     (void) pids;
     memset (found, 0, count * sizeof (*found));
+    questions++;
     return 0;
 }
 
@@ -73,5 +77,16 @@ int main (void)
     tap_ok (had (11) == 600, "a process that is there has what the trace says");
     ended = 12;
     tap_ok (had (12) == 600, "and so has one that was on the engine and has ended: nobody else is to have its time");
+
+    listed_count = 240;
+    ended = 11;
+    questions = 0;
+    prober.called_ns = prober_now ();
+    (void) had (11);
+    tap_ok (questions == 10, "few processes a question while a tenant calls the driver, whose lock each question takes");
+    questions = 0;
+    prober.called_ns -= 2000000000u;
+    (void) had (11);
+    tap_ok (questions == 3 && page.copies[page.index].head.row_count == 240, "more, and all of them, while none does");
     return tap_done ();
 }
