@@ -49,6 +49,10 @@ class Claims:
     def __init__(self, agent: Agent, idleness: Idleness) -> None:
         self._agent, self._idleness = agent, idleness
         self.coming: dict[str, Limits] = {}
+        #: Number -> GPUs on which its share moves.
+        self._moving: dict[int, list[str]] = {}
+        for tenant in agent.tenants:
+            self.follow(tenant)
         #: UUID -> (when, bytes in use that are of no tenant), newest last.
         self._outside: dict[str, deque[tuple[int, int]]] = {}
         #: (Number, UUID) -> limits in force, the last one and the one before.
@@ -67,8 +71,16 @@ class Claims:
 
     def uuids(self) -> list[str]:
         """GPUs on which a share that moves is, or is about to be: a range, or one with ``idle``."""
-        every = [*(tenant.limits for tenant in self._agent.tenants), *self.coming.values()]
-        return list(dict.fromkeys(gpu.uuid for limits in every for gpu in limits.gpus if gpu.request or gpu.idle))
+        every = [*self._moving.values(), *map(_moving, self.coming.values())]
+        return list(dict.fromkeys(uuid for one in every for uuid in one))
+
+    def follow(self, tenant: Tenant) -> None:
+        """It is new, or its limits are other ones."""
+        found = _moving(tenant.limits)
+        if found:
+            self._moving[tenant.number] = found
+        else:
+            self._moving.pop(tenant.number, None)
 
     def has_range(self, uuid: str) -> bool:
         """Whether requests on a GPU are guaranteed: admission saw that they fit."""
@@ -86,6 +98,7 @@ class Claims:
     def gone(self, tenant: Tenant) -> None:
         self._back.pop(tenant.number, None)
         self._here.pop(tenant.number, None)
+        self._moving.pop(tenant.number, None)
         self._refused.pop(tenant.number, None)
         for key in [key for key in (*self._limits, *self._hidden) if key[0] == tenant.number]:
             self._limits.pop(key, None)
@@ -196,3 +209,7 @@ class Claims:
             until = time.monotonic() + _WANTS_S
         self._refused[tenant.number] = refusals, until
         return time.monotonic() < until
+
+
+def _moving(limits: Limits) -> list[str]:
+    return [gpu.uuid for gpu in limits.gpus if gpu.request or gpu.idle]

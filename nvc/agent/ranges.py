@@ -81,9 +81,11 @@ class Ranges(Part):
         self._due.set()
 
     def added(self, tenant: Tenant) -> None:
+        self._claims.follow(tenant)
         self._due.set()
 
     def changed(self, tenant: Tenant) -> None:
+        self._claims.follow(tenant)
         self._due.set()
 
     def gone(self, tenant: Tenant) -> None:

@@ -53,8 +53,9 @@ class Tenants(Registry):
                     member = _member(entry, process)
                     self.unmanaged.check(member, entry.record.group)
                     if not self._is_known(member, entry.record.group):
+                        limits = _limits(entry)
                         for part in self._parts:
-                            await part.making_room(member.key, _limits(entry))
+                            await part.making_room(member.key, limits)
                     tenant = await self._find(member)
                     group = await self._group(entry.record.group) if tenant is None else None
                     if tenant is not None:

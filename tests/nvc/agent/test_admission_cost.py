@@ -1,0 +1,84 @@
+"""What the agent does for a container that starts: no more with more parts, or beside more tenants."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from nvc.agent.claims import Claims
+from nvc.agent.part import Part
+from nvc.agent.state.records import TenantRecord
+from nvc.agent.tenant import Tenant
+from nvc.share.limits import Limits
+from nvc.share.model import ResolvedGpu
+from tests.support.admitted import AdmittedContainers
+
+UUID = "GPU-11111111-2222-3333-4444-555555555555"
+#: Names of files that were opened.
+OPENED: list[str] = []
+
+
+def _opened(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "open":
+        OPENED.append(str(arguments[0]))
+
+
+sys.addaudithook(_opened)
+
+
+def _limits_opened(path: Path, parts: int) -> int:
+    """How often the files of limits were opened while a container was admitted."""
+    path.mkdir()
+    read, write = os.pipe()
+    with AdmittedContainers(path) as place:
+        place.tenants._parts.extend(Part() for _ in range(parts))
+        OPENED.clear()
+        assert place.admit(read)
+        count = OPENED.count("limits")
+    os.close(read)
+    os.close(write)
+    return count
+
+
+def test_its_limits_are_read_once_for_all_parts(tmp_path: Path) -> None:
+    """Ten times before: each of nine parts had them read."""
+    assert _limits_opened(tmp_path / "one", 1) == _limits_opened(tmp_path / "many", 9) == 2
+
+
+class Counted(list[Tenant]):
+    """How often the tenants were gone through."""
+
+    looked = 0
+
+    def __iter__(self) -> Iterator[Tenant]:
+        self.looked += 1
+        return super().__iter__()
+
+
+def _tenant(number: int, *, request: int = 0, idle: int = 0) -> Tenant:
+    gpu = ResolvedGpu(UUID, 0, 10, request=request, most=20 if request else 0, idle=idle)
+    return Tenant(TenantRecord(number, str(number), str(number), 0, 0, 0.0), Limits((gpu,), (), "1", str(number)))
+
+
+def test_gpus_of_shares_that_move_are_known_without_a_look_at_all_tenants() -> None:
+    tenants = Counted([_tenant(1), _tenant(2, request=5)])
+    agent: Any = SimpleNamespace(tenants=tenants)
+    idleness: Any = SimpleNamespace()
+    claims = Claims(agent, idleness)  # those that were taken over
+    tenants.looked = 0
+
+    assert claims.uuids() == [UUID]
+    changed = _tenant(2)
+    claims.follow(changed)
+    assert claims.uuids() == []
+    claims.follow(_tenant(3, idle=60))
+    assert claims.uuids() == [UUID]
+    claims.gone(_tenant(3, idle=60))
+    assert claims.uuids() == []
+    claims.coming["4"] = _tenant(4, request=5).limits
+    assert claims.uuids() == [UUID]
+    assert tenants.looked == 0
