@@ -121,9 +121,10 @@ def loads(data: bytes | str, *, limit: int = LIMIT) -> Any:
 def _scanned(text: str, start: int) -> tuple[Any, int]:
     try:
         return _scan(text, start)
-    except SystemError as error:
+    except (SystemError, ImportError) as error:
         # Up to Python 3.12 the C scanner looks up the error class in sys.modules["json.decoder"], and raises a
-        # SystemError when that is not imported (raise_errmsg() in Modules/_json.c). Only broken text needs the import.
+        # SystemError when that is not imported (raise_errmsg() in Modules/_json.c). Only broken text needs the import,
+        # which newer scanners try themselves.
         try:
             import json.decoder  # noqa: F401
         except ImportError:  # out of reach: in a chroot, or in a container's mount namespace

@@ -53,7 +53,8 @@ class ControlSocket:
         self._server.setblocking(False)
         server = await asyncio.start_unix_server(self._connection, sock=self._server, limit=protocol.LIMIT, **_STAYS)
         try:
-            await server.serve_forever()
+            # Not serve_forever(): from Python 3.12 on its end waits until every client has gone.
+            await asyncio.get_running_loop().create_future()
         finally:
             server.close()
 
