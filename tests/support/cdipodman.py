@@ -46,7 +46,7 @@ class CdiPodman:
         words = [word for device in devices for word in ("--device", device)]
         name = f"--name={self.name}"
         argv = ["podman", "run", "--rm", name, f"--cgroup-parent=/{self.name}-parent", "--log-driver=none"]
-        argv += ["--network=none", "--pids-limit=-1", *words, *options]
+        argv += ["--network=none", "--pids-limit=0", *words, *options]
         argv += ["--rootfs", str(rootfs or self.bed.rootfs()), *late(command)]
         wrapped = ["unshare", "-m", "--propagation", "private", "sh", "-c", OWN_ETC, "etc", str(self.specs)]
         return execute([*wrapped, *self.podman.view.wrap(argv)], env=self.podman._env())

@@ -12,6 +12,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from nvc.linux import bpf
+from nvc.linux.cgroup import open_directory
+
 ROOT = Path("/sys/fs/cgroup")
 _V1 = 'umount /sys/fs/cgroup/unified && exec "$@"'
 _V2 = (
@@ -55,6 +58,22 @@ def directories(part: str) -> list[Path]:
     for directory, names, _ in os.walk(ROOT):
         found += [Path(directory, name) for name in names if part in name]
     return found
+
+
+def device_rules(version: int, directory: Path) -> list[object]:
+    """What decides about devices there: the lines of version 1, the attached programs of version 2."""
+    if version == 1:
+        return sorted((directory / "devices.list").read_text().splitlines())
+    with open_directory(str(directory)) as opened:
+        return [bpf.read(number).instructions for number in bpf.query(opened)[0]]
+
+
+def device_cgroup(pid: int) -> tuple[int, Path]:
+    """The cgroup of a process that has its device rules: (version, directory)."""
+    places = [line.split(":", 2)[1:] for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines()]
+    if (ROOT / "devices").is_dir():
+        return 1, Path(f"{ROOT}/devices{next(path for names, path in places if names == 'devices')}")
+    return 2, Path(f"{ROOT}{next(path for names, path in places if not names)}")
 
 
 def remove_when_empty(name: str, *, seconds: float = 20.0) -> None:

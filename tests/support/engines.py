@@ -90,8 +90,8 @@ class Podman:
         """``podman run --rm`` of a root file system, without network. more: options."""
         options = [*more, *(word for variable in env for word in ("--env", variable))]
         podman = ["podman", "run", "--rm", "--name", name, f"--cgroup-parent=/{name}-parent", "--log-driver=none"]
-        # Pure v2 on a hybrid machine has no pids controller, so podman's default limit cannot be set there.
-        argv = [*podman, "--network=none", "--pids-limit=-1", *options, "--rootfs", str(rootfs), *late(command)]
+        # Pure v2 on a hybrid machine has no pids controller: 0 is no limit, -1 a limit that newer runc and crun write.
+        argv = [*podman, "--network=none", "--pids-limit=0", *options, "--rootfs", str(rootfs), *late(command)]
         return execute(self.view.wrap(argv), env=self._env())
 
     def clean(self, name: str) -> None:

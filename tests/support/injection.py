@@ -230,8 +230,14 @@ def operations(
 def mountinfo(pid: int | str = "self") -> list[str]:
     """The mounts of a process, without ids: what is mounted where, how, and whether it is shared."""
     shown = []
-    for line in leftovers.mountinfo(pid):
+    lines = leftovers.mountinfo(pid)
+    # Where the root is a directory of a file system, as in a tree, the sources of bind mounts begin with it.
+    own = (line.split(" ") for line in leftovers.mountinfo())
+    device, top = next((fields[2:4] for fields in own if fields[4] == "/"), ("", "/"))
+    for line in lines:
         fields = line.split(" ")
+        if fields[2] == device and top != "/":
+            fields[3] = fields[3].removeprefix(top) or "/"
         bar = fields.index("-")
         tags = [tag.split(":")[0] for tag in fields[6:bar]]
         shown.append(" ".join([*fields[3:6], *tags, *fields[bar + 1 : bar + 3]]))

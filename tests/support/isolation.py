@@ -41,8 +41,7 @@ def in_namespaces(function: Callable[..., Any], *args: Any, pid: bool = False, t
             # The handler of the parent's own limit would only be called once a system call has come back.
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(timeout)
-            _check(_libc.unshare(CLONE_NEWNS | (CLONE_NEWPID if pid else 0)), "unshare")
-            _check(_libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None), "mount private")
+            enter_namespaces(CLONE_NEWNS | (CLONE_NEWPID if pid else 0))
             status = _second_child(function, args, write_end) if pid else _call(function, args, write_end)
         except BaseException:
             os.write(write_end, pickle.dumps((False, traceback.format_exc())))
@@ -63,6 +62,12 @@ def in_namespaces(function: Callable[..., Any], *args: Any, pid: bool = False, t
     if not good:
         raise ChildFailed("\n" + value)
     return value
+
+
+def enter_namespaces(kinds: int = CLONE_NEWNS) -> None:
+    """Of this process; its mounts reach no other namespace."""
+    _check(_libc.unshare(kinds), "unshare")
+    _check(_libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None), "mount private")
 
 
 def together(bodies: Mapping[str, Callable[[], Any]], timeout: int = 60) -> None:

@@ -45,15 +45,13 @@ class Held:
     container: Paused
 
     def state(self) -> tuple[object, ...]:
-        """The tree, the mounts of the container's namespace, those of this one, and the device list of cgroup v1."""
+        """The tree, the mounts of the container's namespace, those of this one, and the rules of its device cgroup."""
         seen = Path(f"/proc/{self.container.pid}/mountinfo").read_text().splitlines()
         # Other tests' mounts on this machine come and go there too.
         mounts = [line for line in seen if self.bed.token in line]
-        cgroups = Path(f"/proc/{self.container.pid}/cgroup").read_text().splitlines()
-        devices = [line.split(":", 2)[2] for line in cgroups if line.split(":", 2)[1] == "devices"]
-        lists = [Path(f"/sys/fs/cgroup/devices{name}/devices.list").read_text() for name in devices]
+        rules = cgroupview.device_rules(*cgroupview.device_cgroup(self.container.pid))
         here = [line for line in Path(sight.MOUNTINFO).read_text().splitlines() if self.bed.token in line]
-        return rootfs.fingerprint(self.container.tree), mounts, here, lists
+        return rootfs.fingerprint(self.container.tree), mounts, here, rules
 
     def configure(self, machine: Path, *arguments: str, timeout: str = "20") -> Result:
         sim = (f"--sim={machine}", f"--timeout={timeout}")

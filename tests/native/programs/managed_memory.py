@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import warnings
 from ctypes import byref, c_size_t, c_uint64, c_void_p
 
 from fake_cuda import (
@@ -103,6 +104,7 @@ def old_driver() -> None:
 
 def forked() -> None:
     """Children are forked while threads allocate."""
+    warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12, which advises against it
     stop = threading.Event()
 
     def work() -> None:

@@ -99,7 +99,7 @@ def test_close_is_harmless_twice(tmp_path: Path) -> None:
         pytest.param("{tmp}", "is a directory", id="directory"),
         pytest.param("{tmp}/missing/log", "no such file or directory", id="missing-directory"),
         pytest.param("{tmp}/fifo", "no such device or address", id="fifo-without-a-reader"),
-        pytest.param("{tmp}/a\0b", "embedded null byte", id="nul"),
+        pytest.param("{tmp}/a\0b", "embedded null (byte|character in path)", id="nul"),
     ],
 )
 def test_a_log_that_cannot_be_opened_is_a_warning(
@@ -110,7 +110,7 @@ def test_a_log_that_cannot_be_opened_is_a_warning(
     assert not log.enabled
     warning = capfd.readouterr().err
     assert warning.startswith("nvc-hook: warning: cannot open the debug log ")
-    assert warning.endswith(f": {why}; continuing without\n")
+    assert re.search(f": {why}; continuing without\n$", warning)
 
 
 def test_a_full_disk_loses_records_and_nothing_else() -> None:

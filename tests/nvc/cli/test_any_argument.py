@@ -16,7 +16,7 @@ import pytest
 
 from nvc import __main__
 from nvc.cli import options
-from tests.support import commandtree
+from tests.support import commandtree, readable
 
 #: Values that no option takes, or that lead nowhere.
 WRONG = ["", "-1", "0", "9" * 30, "/nonexistent/x", "\x1b[2J\n", "\udcff/ä", "x" * 5000, "[", "a=b:c,d;e", "."]
@@ -202,6 +202,7 @@ def test_runtime_configure_in_a_directory_that_is_gone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", LEAVES)
 def test_without_rights(path: str, tmp_path: Path) -> None:
     def nobody() -> None:
+        readable.in_place()
         os.chdir("/")
         os.setgroups([])
         os.setresgid(65534, 65534, 65534)

@@ -16,10 +16,12 @@ from nvc.base.log import Log
 from nvc.container.apply import MountNamespace, apply
 from nvc.container.execute import with_content
 from nvc.container.operations import AllowDevices, BindMount, Tmpfs
-from nvc.linux import procfd, syscalls
+from nvc.linux import bpf, const, procfd, syscalls
+from nvc.linux.cgroup import open_directory
 from nvc.linux.fd import Fd
 from nvc.model import CgroupRef, ProcFile
 from tests.support import injection
+from tests.support.cgroupview import device_rules
 from tests.support.injection import container, isolated, locate, mountinfo, operations, tree
 
 pytestmark = pytest.mark.root
@@ -119,6 +121,12 @@ def _device_cgroup() -> tuple[int, Path]:
     raise AssertionError("no device cgroup on this machine")
 
 
+def _deny_all(directory: Path) -> None:
+    """The program of a runtime that allows no device: r0 = 0; exit."""
+    with open_directory(str(directory)) as opened, bpf.load(bpf.instruction(0xB7) + bpf.instruction(0x95)) as program:
+        bpf.attach(opened, program, const.BPF_F_ALLOW_MULTI)
+
+
 def test_rules_are_taken_back_when_the_cache_fails(driver_root: Path, rootfs: Path) -> None:
     version, directory = _device_cgroup()
 
@@ -129,33 +137,25 @@ def test_rules_are_taken_back_when_the_cache_fails(driver_root: Path, rootfs: Pa
         with container(rootfs) as pid:
             located = locate(pid, rootfs)
             located.container = located.container.replace(cgroup=CgroupRef(version, str(directory)))
-            before = _rules(version, directory)
+            before = device_rules(version, directory)
             *plan, update = operations(located)
             rules = AllowDevices(((195, 255), (195, 0)))
             with pytest.raises(LdcacheError):
                 apply(located, str(driver_root), (*plan, rules, update), LOG)
-            assert _rules(version, directory) == before
+            assert device_rules(version, directory) == before
             assert apply(located, str(driver_root), (rules,), LOG) == 1
-            assert _rules(version, directory) != before
+            assert device_rules(version, directory) != before
             assert apply(located, str(driver_root), (rules,), LOG) == 0
 
     try:
         if version == 1:
             (directory / "devices.deny").write_text("a")
             (directory / "devices.allow").write_text("c 1:3 rwm")
+        else:
+            _deny_all(directory)
         run()
     finally:
         directory.rmdir()
-
-
-def _rules(version: int, directory: Path) -> object:
-    if version == 1:
-        return sorted((directory / "devices.list").read_text().splitlines())
-    from nvc.linux import bpf
-    from nvc.linux.cgroup import open_directory
-
-    with open_directory(str(directory)) as opened:
-        return [bpf.read(number).instructions for number in bpf.query(opened)[0]]
 
 
 @isolated

@@ -7,7 +7,7 @@ cd "$2"
 parent=$4
 run() {
     set -- --cgroup-parent="/$parent" --rootfs "$1/rootfs"
-    podman run --detach --rm --network=none --log-driver=none --pids-limit=-1 "$@" /bin/busybox true
+    podman run --detach --rm --network=none --log-driver=none --pids-limit=0 "$@" /bin/busybox true
 }
 "$3" -m nvc runtime configure --runtime=podman --hook-path="$1/nvc-hook"
 run "$1"
