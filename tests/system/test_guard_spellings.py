@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import leftovers
 from tests.support.agentbed import RunningAgent
 from tests.support.bed import Bed
 from tests.support.bundle import Container, Hook
@@ -57,7 +58,7 @@ def test_a_share_has_the_guard_however_its_hook_is_spelt(
 
     assert not is_beyond(result), f"the whole GPU: {result.out}"
     assert (result.code, "failed=0 passed=0" in result.out) == (0, True), result.text
-    assert len(agent.of("tenant")) == before + 1
+    assert leftovers.until(lambda: len(agent.of("tenant")) == before + 1, seconds=10)
 
 
 @pytest.mark.parametrize("stage", ["prestart", "createRuntime"])
@@ -74,7 +75,7 @@ def test_devices_of_the_hooks_own_variable_have_the_guard(
 
     assert not is_beyond(result), f"the whole GPU: {result.out}"
     assert (result.code, "failed=0 passed=0" in result.out) == (0, True), result.text
-    assert len(agent.of("tenant")) == before + 1
+    assert leftovers.until(lambda: len(agent.of("tenant")) == before + 1, seconds=10)
 
 
 def test_a_default_of_the_hooks_own_file_has_the_guard(
@@ -89,4 +90,4 @@ def test_a_default_of_the_hooks_own_file_has_the_guard(
 
     assert not is_beyond(result), f"the whole GPU: {result.out}"
     assert (result.code, "failed=0 passed=0" in result.out) == (0, True), result.text
-    assert len(agent.of("tenant")) == before + 1
+    assert leftovers.until(lambda: len(agent.of("tenant")) == before + 1, seconds=10)

@@ -81,7 +81,8 @@ def test_a_container_ends_within_100_ms(
             assert held.line() == "held"
             first = first_process(agent, held)
             monitor, supervisor = pids(agent)
-            assert len({own_cgroup(agent, pid) for pid in (monitor, supervisor, watchdog(monitor))}) == 1
+            if Path(agent.directory, cgroups.NAME).is_symlink():  # not without the memory controller
+                assert len({own_cgroup(agent, pid) for pid in (monitor, supervisor, watchdog(monitor))}) == 1
             victims = {"supervisor": (supervisor,), "monitor": (monitor,), "both": (monitor, supervisor)}[killed]
             if killed == "both":  # neither sees the other one die
                 for victim in victims:
@@ -139,7 +140,8 @@ def test_a_container_in_a_cgroup_of_others(
     name = bed.name("shared")
     with subprocess.Popen(["sleep", "60"]) as stranger:
         try:
-            tops = [top for top in (ROOT, *ROOT.iterdir()) if (top / "cgroup.procs").exists()]
+            hierarchies = [ROOT] if (ROOT / "cgroup.procs").exists() else ROOT.iterdir()
+            tops = [top for top in hierarchies if (top / "cgroup.procs").exists()]
             for top in tops:
                 if top.name == "cpuset":
                     continue  # which takes none before it is told which processors

@@ -92,7 +92,7 @@ def test_one_that_only_a_hook_gave_it_to_loses_it(bed: Bed, systemd: Systemd) ->
     started = start(bed, systemd, [runtimes.find("runc") or ""], {"prestart": [bed.hook("prestart", machine=MACHINE)]})
     assert started.nodes() == ALLOWED
     reload(systemd)
-    assert started.nodes() == DENIED
+    assert leftovers.until(lambda: started.nodes() == DENIED, seconds=5)
 
 
 def test_without_mig_instances_no_program_is_started(bed: Bed) -> None:
