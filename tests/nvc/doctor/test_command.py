@@ -181,7 +181,7 @@ def test_help_tells_the_exit_codes(doctor: Callable[..., Ran]) -> None:
     code, out, _ = doctor(None, "--help")
 
     assert code == 0
-    assert "Exit status: 2 there are warnings 3 there are errors 0 done" in " ".join(out.split())
+    assert "too 2 there are warnings 3 there are errors 130" in " ".join(out.split())
     assert set(report.EXIT_CODES.values()) == {0, 2, 3}
 
 
