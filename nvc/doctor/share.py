@@ -70,7 +70,7 @@ def agent(probe: Probe) -> Iterator[Finding]:
         return
     if found is None:
         yield note(
-            "no agent runs: shares are held by libraries in the containers, without a guard from outside",
+            "no agent runs: the preloaded library enforces shares, without the guard",
             "sudo systemctl enable --now nvc-agent",
         )
     elif found.version != __version__:

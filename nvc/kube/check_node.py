@@ -173,7 +173,7 @@ def handler(seen: Seen) -> Iterator[Finding]:
             fix,
         )
     else:
-        yield error(f"{found.name} does not know nvc-runtime: no share is held by the guard", fix)
+        yield error(f"{found.name} does not know nvc-runtime: the guard enforces no share", fix)
 
 
 def cdi(seen: Seen) -> Iterator[Finding]:

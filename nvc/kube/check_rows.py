@@ -105,7 +105,7 @@ ROWS: tuple[tuple[Row, Look], ...] = (
             "node-handler",
             "node",
             "nvc-runtime as the RuntimeClass's handler or the default runtime of containerd or CRI-O",
-            "shares are held by the guard only where it starts the container",
+            "the guard enforces shares only of containers that it starts",
         ),
         check_node.handler,
     ),

@@ -175,7 +175,7 @@ def _agent(directory: str) -> str:
                 client, after=NO_TENANT
             )  # a connection alone says nothing: the socket's queue has room for a stopped one
     except NoAgent:
-        return f"none at {directory}: as with other runtimes"
+        return f"none at {directory}; until one runs, as with other runtimes"
     except NvcError as error:
         return str(error)
     return directory
@@ -194,7 +194,7 @@ def _print(found: dict[str, Any]) -> None:
         for name, setting in gpu["settings"].items():
             click.echo(f"    {name:<14}{setting['value']:<12}{setting['rule'] or '-'}")
     held = found["enforcer"]
-    words = {HELD: "held by the guard", LIBRARY: "held by the preloaded library", REFUSED: "does not start"}
+    words = {HELD: "enforced by the guard", LIBRARY: "enforced by the preloaded library", REFUSED: "does not start"}
     agent = f" (agent: {held['agent']})" if held["agent"] else ""
     click.echo(f"with nvc-runtime: {words[held['nvc-runtime']]}{agent}")
     click.echo(f"with other runtimes: {words[held['other runtimes']]}")

@@ -75,7 +75,7 @@ def picture(seen: Seen, columns: int, *, processes: bool = True, whole: bool = F
 def heading(seen: Seen, columns: int, *, keys: bool) -> list[Text]:
     """Which source this is, when, and what is wrong."""
     guarded = any(share.enforcer == GUARD for gpu in seen.gpus for share in gpu.shares)
-    without = "no agent: guards go on without it" if guarded else "no agent: shares kept by the preloaded library"
+    without = "no agent: guards go on without it" if guarded else "no agent: shares enforced by the preloaded library"
     if seen.silent:
         without = f"agent {seen.silent}: guards go on without it"
     source = f"agent {seen.agent}" if seen.agent else without

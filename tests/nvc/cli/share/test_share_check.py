@@ -105,7 +105,7 @@ def test_people_read_it_in_lines(check: Check) -> None:
     assert lines[0] == "share by --share-fixed, in group claim-0: mem=10Gi,cap=50%"
     assert [line.split() for line in lines[2:4]] == [["mem", "10Gi", "--share-fixed"], ["cap", "50%", "default"]]
     assert lines[-1] == "with other runtimes: does not start", "a group needs the guard"
-    assert check()[1].splitlines()[-1] == "with other runtimes: held by the preloaded library"
+    assert check()[1].splitlines()[-1] == "with other runtimes: enforced by the preloaded library"
 
 
 @pytest.mark.parametrize("words", [["--annotation=x"], ["--env==1"], ["--config=rules.toml"], ["--device=99"]])

@@ -138,7 +138,7 @@ def test_an_agent_that_does_not_answer_is_not_waited_for(
 def test_an_agent_that_does_not_answer_is_an_error_and_never_said_to_be_missing(
     form: str, socket: str, top: Top, container: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # It said "no agent: shares kept by the preloaded library", with exit code 0.
+    # It said "no agent: shares enforced by the preloaded library", with exit code 0.
     monkeypatch.setattr(top_source, "AGENT_TIMEOUT_S", 0.2)
     with FakeAgent(socket, status=lambda _: iter(())):
         code, out, err = top(form)
