@@ -33,6 +33,8 @@ from tools.scale_real import GIB, OBSERVED, Node, calls, guards
 PART_S = 900
 #: Seconds over which what is idle is measured.
 IDLE_S = 20.0
+#: Over which caps are measured while others end, and afterwards.
+HELD_S = 10.0
 #: Before it. Guards look at a tenant without calls the more rarely the longer it makes none: each 16 s in the end.
 QUIET_S = 30.0
 PLAIN = ("-m", "nvc")
@@ -178,7 +180,8 @@ def _drain(place: Path, count: int) -> list[Line]:
         meanwhile, admitted_meanwhile = _started(node, 3)
         gone = node.settle(len(stay) + 8)
         gone = time.monotonic() - begun
-        late, own = node.blocked(begun)
+        late, has_processor, own = node.blocked(begun)
+        time.sleep(max(0.0, HELD_S - gone))  # a cap's period may be a second, and its first and last are cut off
         after, took = node.tenants(), time.monotonic() - begun
         parts = [1 - (after[name].gpus[0].frozen_ns - before[name].gpus[0].frozen_ns) / 1e9 / took for name in stay]
         held = all(after[name].gpus[0].cap_in_force for name in stay)
@@ -187,7 +190,13 @@ def _drain(place: Path, count: int) -> list[Line]:
         lines = [
             Line(f"{count} end at once: time until all are gone", "", f"{gone:.1f} s"),
             Line("agent's event loop without a turn, at most", "<= 50 ms", f"{late * 1e3:.0f} ms", late <= 0.05),
-            Line("of that, computing itself", "<= 50 ms", f"{own * 1e3:.0f} ms", own <= 0.05),
+            Line(
+                "without what it waited for a processor",
+                "<= 50 ms",
+                f"{has_processor * 1e3:.0f} ms",
+                has_processor <= 0.05,
+            ),
+            Line("computing itself", "<= 50 ms", f"{own * 1e3:.0f} ms", own <= 0.05),
             Line(
                 f"ten caps of 10 % that stay, over {took:.1f} s",
                 "in force, <= 11 %",

@@ -28,19 +28,23 @@ GIB, MIB = 1 << 30, 1 << 20
 PATIENCE = 120.0
 #: What the log says of every container.
 USUAL = ("register", "listener", "monitor", "tenant", "gone")
-#: An agent that writes down how long its loop had no turn: seconds, and of them the processor's.
+#: An agent that writes down how long its loop had no turn: seconds, of them those on a processor, and those for which
+#: it waited for one.
 OBSERVED = """
 import asyncio, os, runpy, time
 from nvc.agent.agent import Agent
 
 async def observe():
-    with open(os.environ["NVC_BENCH_TURNS"], "a") as file:
+    with open(os.environ["NVC_BENCH_TURNS"], "a") as file, open("/proc/thread-self/schedstat", "rb", 0) as waits:
+        def waited():
+            waits.seek(0)
+            return int(waits.read().split()[1]) / 1e9
         while True:
-            begun, used = time.monotonic(), time.thread_time()
+            begun, used, others = time.monotonic(), time.thread_time(), waited()
             await asyncio.sleep(0.005)
-            took, used = time.monotonic() - begun - 0.005, time.thread_time() - used
+            took, used, others = time.monotonic() - begun - 0.005, time.thread_time() - used, waited() - others
             if took > 0.005:
-                print(f"{begun} {took} {used}", file=file, flush=True)
+                print(f"{begun} {took} {used} {others}", file=file, flush=True)
 
 flush = Agent._flush
 async def both(self, systemd):
@@ -151,11 +155,14 @@ class Node:
             raise Failed(f"there are {len(there)} tenants, not {count}: {ends(self.agent.log, lost)}")
         return time.monotonic() - begun
 
-    def blocked(self, since: float) -> tuple[float, float]:
-        """The longest time without a turn of the agent's loop, and the most that its thread computed between two."""
+    def blocked(self, since: float) -> tuple[float, float, float]:
+        """The longest time without a turn of the agent's loop; without what it waited for a processor meanwhile; and
+        the most that its thread computed between two.
+        """
         rows = [tuple(map(float, line.split())) for line in self.turns.read_text().splitlines()]
         late = [row for row in rows if row[0] >= since]
-        return max((row[1] for row in late), default=0.0), max((row[2] for row in late), default=0.0)
+        own = max((row[1] - row[3] for row in late), default=0.0)
+        return max((row[1] for row in late), default=0.0), own, max((row[2] for row in late), default=0.0)
 
 
 def events(log: Path, container: str) -> Iterator[dict[str, Any]]:
