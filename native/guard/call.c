@@ -157,6 +157,8 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
             fair_spent (tenant, DEVICE_NS);
         return answer_continue (tenant);
     case RM_ANSWERED:
+        held_files_after_call (tenant, call);
+        /* fall through */
     case RM_REFUSED:
         tenant->status.refused += decision == RM_REFUSED;
         return written (arguments_write_back (tenant, call, pointers, thread, address), 0);

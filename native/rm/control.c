@@ -169,6 +169,10 @@ enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
             return RM_PASS;
         set_preemption (rm, call);
         return RM_PERFORM;
+    case CONTROL_SHARE_POLICY:
+        if (!is_guard (rm))
+            return RM_PASS;
+        return policy_inherited (rm, call) ? RM_PERFORM : end_here (call, 0, RM_ANSWERED);
     default:
         /* rm reads or writes these params: the size must be the driver's, which would refuse another one. */
         if (call->params == NULL || call->params_size < control->size || head->paramsSize < control->size) {

@@ -1,4 +1,4 @@
-/* RM_FREE (NVOS00), RM_DUP_OBJECT (NVOS55), RM_SHARE (NVOS57): the end of objects, and their further handles. */
+/* RM_FREE (NVOS00), RM_DUP_OBJECT (NVOS55): the end of objects, and their further handles. */
 #include "nv_params.h"
 #include "state.h"
 
@@ -84,6 +84,8 @@ enum rm_verdict dup_begin (struct rm *rm, struct rm_call *call)
         if (!share_may_take (rm, parent_of (rm, head), &theirs, 1))
             return refuse (rm, call, offsetof (NVOS55_PARAMETERS, status), NV_ERR_NO_MEMORY, RM_OVER_QUOTA);
     }
+    if (source != NULL)
+        policy_give (rm, source, head->hClient);
     /* A reference, taken before the driver takes its own: it must not be refunded in between. */
     if (source != NULL && source->memory != NULL) {
         source->memory->references++;
@@ -128,13 +130,4 @@ void dup_end (struct rm *rm, struct rm_call *call, bool done)
         schedule_duplicated (rm, object, source);
     else
         memory_drop (rm, memory);
-}
-
-enum rm_verdict share_begin (struct rm *rm, struct rm_call *call)
-{
-    const NVOS57_PARAMETERS *head = call->head;
-
-    if (!evidence_has (rm, call, head->hClient, head->hObject))
-        return refuse (rm, call, offsetof (NVOS57_PARAMETERS, status), NV_ERR_OBJECT_NOT_FOUND, RM_UNKNOWN_OBJECT);
-    return RM_PASS;
 }

@@ -65,6 +65,7 @@ static bool is_control_of_interest (const struct rm_abi *abi, uint32_t number)
     case CONTROL_DESCRIPTOR:
     case CONTROL_ANSWERED:
     case CONTROL_PREEMPTION:
+    case CONTROL_SHARE_POLICY:
     case CONTROL_SCHEDULING:
         return false;
     default:

@@ -61,6 +61,9 @@ struct memory {
     bool is_foreign; /* another tenant's or the host's */
 };
 
+/* What a guard's tenant has said of who may duplicate an object. Wide: other tenants too; the driver is not told. */
+enum policy { POLICY_INHERITED, POLICY_NARROW, POLICY_WIDE };
+
 struct object {
     struct link link; /* key: client << 32 | handle */
     struct object *parent, *child, *before, *after;
@@ -80,6 +83,7 @@ struct object {
     uint32_t channels; /* group: compute channels in it */
     int32_t gpu; /* device, subdevice */
     uint8_t kind; /* enum rm_class_kind */
+    uint8_t policy; /* enum policy */
     bool is_compute; /* group, channel */
     bool is_stopped; /* channel: by rm_freeze */
     bool has_asked; /* group */
@@ -308,6 +312,13 @@ uint64_t outcome_doubt (const struct rm *rm);
 /* Whether a group, or a channel's, was made later. */
 bool outcome_allows (const struct rm *rm, const struct object *object);
 
+/* policy.c */
+enum rm_verdict share_begin (struct rm *rm, struct rm_call *call);
+/* CLIENT_SET_INHERITED_SHARE_POLICY: whether the driver is to be told. */
+bool policy_inherited (struct rm *rm, const struct rm_call *call);
+/* Before it is duplicated for this client of the tenant's. */
+void policy_give (struct rm *rm, const struct object *source, uint32_t client);
+
 /* Handlers of calls: begin.. and end.. halves. */
 enum call_kind {
     CALL_NONE,
@@ -329,7 +340,6 @@ enum rm_verdict free_begin (struct rm *rm, struct rm_call *call);
 void free_end (struct rm *rm, struct rm_call *call, bool done);
 enum rm_verdict dup_begin (struct rm *rm, struct rm_call *call);
 void dup_end (struct rm *rm, struct rm_call *call, bool done);
-enum rm_verdict share_begin (struct rm *rm, struct rm_call *call);
 enum rm_verdict heap_begin (struct rm *rm, struct rm_call *call);
 void heap_end (struct rm *rm, struct rm_call *call, bool done);
 enum rm_verdict control_begin (struct rm *rm, struct rm_call *call);

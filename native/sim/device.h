@@ -37,6 +37,9 @@ struct sim_clock {
     uint64_t now_ns; /* answer */
 };
 
+/* Of the kernel: what UVM maps is duplicated for it. */
+#define UVM_CLIENT 0xc1e00001u
+
 /* Resident managed memory of this open file (of the UVM node) on a GPU changes by `bytes`. */
 struct sim_resident {
     uint8_t uuid[16];

@@ -146,13 +146,6 @@ enum status control_surface_info (struct request *request, struct object *object
     return STATUS_OK;
 }
 
-/* A share policy for later objects of the client: target, mask, type, action. */
-enum status control_inherited_share (struct request *request, struct object *object)
-{
-    object->client->share_type = (uint16_t) (get32 (request->params, 8) & 0xffff);
-    return STATUS_OK;
-}
-
 /* index, flags (1:0 format, 2 is binary; ASCII otherwise), length, 256 bytes. */
 enum status control_gid (struct request *request, struct object *object)
 {

@@ -118,8 +118,7 @@ enum status object_create (struct client *client, struct object *parent, uint32_
                                 .parent = parent,
                                 .gpu = parent->gpu,
                                 .next = parent->child,
-                                .hashed = *place,
-                                .share_type = client->share_type };
+                                .hashed = *place };
     *place = object;
     if (parent->child != NULL)
         parent->child->previous = object;

@@ -1,18 +1,44 @@
 /* Memory with more than one handle: duplicates, share policies, exports into an open file and imports out of it. Runs
  * as manager.c, under manager->lock. */
+#include "device.h"
 #include "manager_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* RS_SHARE_TYPE_* and RS_SHARE_ACTION_FLAG_REVOKE (rs_access.h). */
-enum share_type { SHARE_NONE = 0, SHARE_ALL = 1, SHARE_CLIENT = 3, SHARE_PROCESS = 4 };
+enum share_type {
+    SHARE_NONE = 0,
+    SHARE_ALL = 1,
+    SHARE_TOKEN = 2,
+    SHARE_CLIENT = 3,
+    SHARE_PROCESS = 4,
+    SHARE_PARTITION = 5,
+    SHARE_GPU = 6
+};
 #define SHARE_REVOKE 1
 #define SHARE_COMPOSE 4
 /* NV0000_CTRL_OS_UNIX_{EXPORT_OBJECTS_TO,IMPORT_OBJECTS_FROM}_FD_PARAMS, 2128 and 652 bytes. */
 #define EXPORT_MAX 512
 #define IMPORT_MAX 128
 enum import_type { IMPORT_NONE = 0, IMPORT_VIDEO = 1, IMPORT_SYSTEM = 2 };
+
+/* RS_SHARE_POLICY: target, access mask, type, action. With COMPOSE beside what is allowed already: one client, the last one, for guards make
+ * such policies, and libcuda none. */
+static void set_policy (struct object *object, const uint8_t *policy)
+{
+    uint16_t type = (uint16_t) (get32 (policy, 8) & 0xffff);
+    uint8_t action = policy[10];
+
+    if ((action & SHARE_COMPOSE) && (action & SHARE_REVOKE) == 0 && type == SHARE_CLIENT) {
+        object->composed_target = get32 (policy, 0);
+        return;
+    }
+    object->has_policy = true;
+    object->composed_target = 0;
+    object->share_target = get32 (policy, 0);
+    object->share_type = action & SHARE_REVOKE ? SHARE_NONE : type;
+}
 
 enum status memory_share (struct request *request)
 {
@@ -24,35 +50,41 @@ enum status memory_share (struct request *request)
 
     if (client == NULL)
         return client_error (request, handle);
-    if (type == SHARE_CLIENT && client_find (request->manager, get32 (head, 8)) == NULL)
+    if (type == SHARE_CLIENT && get32 (head, 8) != UVM_CLIENT && client_find (request->manager, get32 (head, 8)) == NULL)
         return STATUS_INVALID_OBJECT_HANDLE;
     object = object_find (client, get32 (head, 4));
     if (object == NULL)
         return STATUS_OBJECT_NOT_FOUND;
-    /* Beside what is allowed already. The last one counts here: guards make them, and libcuda none. */
-    if ((head[18] & SHARE_COMPOSE) && (head[18] & SHARE_REVOKE) == 0 && type == SHARE_CLIENT) {
-        object->composed_target = get32 (head, 8);
-        return STATUS_OK;
-    }
-    object->composed_target = 0;
-    if (head[18] & SHARE_REVOKE) {
-        object->share_type = SHARE_NONE;
-        return STATUS_OK;
-    }
-    object->share_target = get32 (head, 8);
-    object->share_type = (uint16_t) type;
+    set_policy (object, head + 8);
     return STATUS_OK;
+}
+
+/* A policy that the client's objects inherit which have none of their own. */
+enum status control_inherited_share (struct request *request, struct object *object)
+{
+    set_policy (&object->client->root, request->params);
+    return STATUS_OK;
+}
+
+/* All processes here are one user's and use one GPU, without MIG. */
+static bool is_for_all (uint16_t type)
+{
+    return type == SHARE_ALL || type == SHARE_TOKEN || type == SHARE_PARTITION || type == SHARE_GPU;
 }
 
 /* A process may always duplicate its own objects (the default policy is RS_SHARE_TYPE_PID). */
 bool may_duplicate (const struct object *source, const struct client *client, uint32_t process)
 {
+    const struct object *owner = source;
+
     if (source->client == client || source->client->process == process)
         return true;
     if (client != NULL && source->composed_target == client->root.handle)
         return true;
-    return source->share_type == SHARE_ALL ||
-           (source->share_type == SHARE_CLIENT && client != NULL && source->share_target == client->root.handle);
+    while (!owner->has_policy && owner->parent != NULL)
+        owner = owner->parent;
+    return is_for_all (owner->share_type) ||
+           (owner->share_type == SHARE_CLIENT && owner->share_target == (client != NULL ? client->root.handle : UVM_CLIENT));
 }
 
 /* Below a device what is below one, below a subdevice likewise (memCopyConstruct_IMPL); address spaces anywhere (seen on an H100). */

@@ -76,6 +76,7 @@ struct object {
     uint32_t share_target; /* of SHARE */
     uint32_t composed_target; /* of one with COMPOSE; 0: none */
     uint16_t share_type;
+    bool has_policy; /* of its own; others have that of what they are below */
     uint32_t params_size; /* SIM_PARAMETERS */
     uint8_t params_tail[8];
     struct registration *registrations; /* manager_peer.c: with objects for third-party devices */
@@ -90,7 +91,6 @@ struct client {
     struct object root;
     struct object **table;
     uint32_t table_size, objects, next_handle;
-    uint16_t share_type; /* inherited by its objects */
 };
 
 struct manager_file {

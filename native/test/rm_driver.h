@@ -13,6 +13,7 @@ static const struct driver_params driver_controls[] = {
     LEADS (0xd08, 550, 595),
     FULL (0x3d05, 535, 595, 24, 0, 16, 0, { 0 }),
     FULL (0x3d06, 535, 595, 20, 0, 0, 0, { 0 }),
+    PLAIN (0xd04, 535, 595, 12),
     FULL (0x3d08, 535, 535, 76, 0, 0, 0, { 0 }),
     FULL (0x3d08, 545, 595, 80, 0, 0, 0, { 0 }),
     FULL (0x3d0a, 535, 595, 76, 0, 72, 0, { 0 }),

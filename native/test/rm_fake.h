@@ -85,6 +85,8 @@ struct fake {
     uint64_t retained; /* bytes of what was given back and others hold */
     uint32_t pids; /* what the driver's pids are above the tenant's */
     uint32_t given[512]; /* params of the latest control, as the driver got them */
+    unsigned shares; /* calls of RM_SHARE that the driver got, and the last */
+    NVOS57_PARAMETERS last_share;
     long blocks;        /* of memory that rm holds */
     long allocate_fail; /* the n-th allocation from now fails; 0: none does */
     enum rm_verdict decision; /* of the latest call */

@@ -238,6 +238,10 @@ long fake_driver (struct fake *fake, uint64_t file, uint32_t request, void *head
     case NV_ESC_RM_VID_HEAP_CONTROL:
         ((NVOS32_PARAMETERS *) head)->status = status != 0 ? status : heap (fake, file, head);
         return 0;
+    case NV_ESC_RM_SHARE:
+        fake->shares++;
+        fake->last_share = *(const NVOS57_PARAMETERS *) head;
+        return 0;
     case NV_ESC_RM_ALLOC_MEMORY:
         if (memory->hClass == NV01_MEMORY_LOCAL_USER)
             memory->limit = 1000 * MIB - 1;

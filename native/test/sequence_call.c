@@ -1,6 +1,8 @@
 /* The structs of a step's calls (sequence.h). */
 #include "sequence.h"
 
+#include "device.h"
+
 #include "rm/nv_numbers.h"
 #include "rm/nv_params.h"
 
@@ -18,6 +20,7 @@
 /* NV_VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED and ENABLE_PAGE_FAULTING: UVM registers no other address space. */
 #define SPACE_OF_UVM 0x48u
 #define EXPORTS_MAX 16u
+#define SHARE_TYPE_CLIENT 3u
 
 uint32_t action_handle (const struct action *action, unsigned word)
 {
@@ -118,6 +121,25 @@ static uint32_t fill_import (const struct action *action, void *to, void *params
                          sizeof (*import));
 }
 
+/* Types of policies by their numbers; 7: for UVM's client; 8 more: what the client's objects inherit. */
+static uint32_t fill_share (const struct action *action, void *to, void *params)
+{
+    RS_SHARE_POLICY policy = { .target = action_client (action, 5), .accessMask = 1, .type = action->words[H] % 8 };
+    NVOS57_PARAMETERS *share = to;
+
+    if (policy.type == 7) {
+        policy.type = SHARE_TYPE_CLIENT;
+        policy.target = UVM_CLIENT;
+    }
+    if (action->words[H] % 16 >= 8) {
+        memcpy (params, &policy, sizeof (policy));
+        return fill_control (action, to, action_client (action, C), NV0000_CTRL_CMD_CLIENT_SET_INHERITED_SHARE_POLICY, params,
+                             sizeof (policy));
+    }
+    *share = (NVOS57_PARAMETERS) { action_client (action, C), action_handle (action, O), policy, 0 };
+    return NV_REQUEST (NV_ESC_RM_SHARE, sizeof (*share));
+}
+
 static uint32_t fill_os_memory (const struct action *action, void *to)
 {
     nv_ioctl_nvos02_parameters_with_fd *memory = to;
@@ -186,12 +208,7 @@ uint32_t action_fill (const struct task *task, const struct action *action, void
                                                           .hObjectSrc = FIRST_HANDLE + words[6] };
         return NV_REQUEST (NV_ESC_RM_DUP_OBJECT, sizeof (NVOS55_PARAMETERS));
     case SHARE:
-        *(NVOS57_PARAMETERS *) to = (NVOS57_PARAMETERS) {
-            .hClient = action_client (action, C),
-            .hObject = action_handle (action, O),
-            .sharePolicy = { .target = action_client (action, 5), .accessMask = 1, .type = words[H] % 4 }
-        };
-        return NV_REQUEST (NV_ESC_RM_SHARE, sizeof (NVOS57_PARAMETERS));
+        return fill_share (action, to, params);
     case EXPORT:
         return fill_export (action, to, params);
     case IMPORT:

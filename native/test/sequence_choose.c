@@ -201,7 +201,7 @@ static void choose_call (struct chooser *chooser, struct action *action)
             words[i] = (uint8_t) draw (chooser, RANGES);
             break;
         case 'f':
-            words[i] = (uint8_t) draw (chooser, 4);
+            words[i] = (uint8_t) draw (chooser, action->kind == SHARE ? 16 : 4);
             break;
         default:
             break;
@@ -219,6 +219,8 @@ static void choose_call (struct chooser *chooser, struct action *action)
         words[1] = choose_slot (chooser, &kernel.tasks[words[0]], MANAGER_GPU);
     if (action->kind == OBJECT)
         words[3] = words[5] == 0 ? HANDLE_OF_CLIENT : choose_object (chooser, client, KIND_DEVICE);
+    if (action->kind == SHARE && chance (chooser, 10))
+        words[3] = HANDLE_OF_CLIENT;
     if (action->kind == CLIENT)
         words[2] = (uint8_t) draw (chooser, CLIENTS - 1);
 }

@@ -23,6 +23,7 @@ INVALID_ARGUMENT = 0x1F
 TOLD = (
     "phantom",
     "group-race",
+    "shared",
     "uvm-busy",
     "uvm-thread",
     "uvm-heap",

@@ -66,6 +66,7 @@ static const struct {
     { "borrow", attack_borrow },
     { "group-race", attack_group_race },
     { "starts", attack_starts },
+    { "shared", attack_shared },
 };
 
 static uint32_t failure (void) { return 0x10000u + (uint32_t) errno; }

@@ -112,6 +112,7 @@ attack attack_params; /* params.c */
 attack attack_phantom, attack_race_free, attack_uvm_batch; /* ledger.c */
 attack attack_fuse; /* fuse.c */
 attack attack_group_race, attack_starts; /* outcomes.c */
+attack attack_shared; /* shares.c */
 attack attack_lend, attack_borrow; /* lend.c */
 attack attack_requests, attack_controls, attack_pids; /* requests.c */
 
