@@ -56,17 +56,30 @@ static void drop (struct tenant *tenant, unsigned place)
     tenant->inflight[place] = tenant->inflight[--tenant->inflight_count];
 }
 
-void inflight_look (struct tenant *tenant)
+static void look (struct tenant *tenant)
 {
     for (unsigned i = tenant->inflight_count; i-- > 0;)
         if (flight_of (tenant, &tenant->inflight[i]) == FLIGHT_OVER)
             drop (tenant, i);
 }
 
+/* About each thread the monitor is asked: not oftener, however many calls wait for what comes out. */
+#define LOOK_NS 1000000u
+
+void inflight_look (struct tenant *tenant)
+{
+    uint64_t now = guard_now ();
+
+    if (now - tenant->inflight_looked_at < LOOK_NS)
+        return;
+    tenant->inflight_looked_at = now;
+    look (tenant);
+}
+
 bool inflight_add (struct tenant *tenant, struct process *process, const struct seccomp_notif *notification)
 {
     if (tenant->inflight_count == TENANT_INFLIGHT)
-        inflight_look (tenant);
+        look (tenant);
     if (tenant->inflight_count == TENANT_INFLIGHT)
         return false;
     if (!process->is_suspect) {

@@ -67,6 +67,7 @@ struct tenant {
     struct thread_entry threads[TENANT_THREADS];
     struct inflight_call inflight[TENANT_INFLIGHT];
     unsigned inflight_count;
+    uint64_t inflight_looked_at; /* CLOCK_MONOTONIC ns */
     struct parked_call parked[TENANT_PARKED];
     unsigned parked_count;
     uint64_t parked_until; /* of the one that is begun again; 0: the current call is new */
