@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include "check.h"
 
+#include <dlfcn.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
@@ -25,19 +26,23 @@ static struct {
 } clients[CLIENTS];
 static atomic_uint client_count;
 
+/* Before those of preloaded libraries, which are called by it. */
 int ioctl (int file, unsigned long request, ...)
 {
+    static int (*next) (int, unsigned long, ...);
     uint32_t call[12] = { 0 };
     va_list list;
     void *argument;
-    long result;
+    int result;
 
+    if (next == NULL)
+        *(void **) &next = dlsym (RTLD_NEXT, "ioctl");
     va_start (list, request);
     argument = va_arg (list, void *);
     va_end (list);
-    result = syscall (SYS_ioctl, file, request, argument);
+    result = next (file, request, argument);
     if ((request & 0xffff) != ('F' << 8 | 0x2b) || (request >> 16 & 0x3fff) != sizeof (call) || result != 0)
-        return (int) result;
+        return result;
     memcpy (call, argument, sizeof (call)); /* NVOS64: client, parent, object, class, ..., status */
     if ((call[3] == 0 || call[3] == 1 || call[3] == 0x41) && call[10] == 0) {
         unsigned place = atomic_fetch_add (&client_count, 1);
@@ -47,7 +52,7 @@ int ioctl (int file, unsigned long request, ...)
             clients[place].handle = call[2];
         }
     }
-    return (int) result;
+    return result;
 }
 
 static const char mark[] = ".version 6.0\n.target sm_50\n.address_size 64\n"
