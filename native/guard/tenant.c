@@ -98,6 +98,7 @@ static void process_ended (struct tenant *tenant, uint64_t serial)
             reconcile_unconfirmed (tenant);
         unconfirmed_release (tenant, serial);
         held_files_process_ended (tenant, serial);
+        rm_file_ended (tenant->rm, serial);
         client_files_release (tenant, process);
         retained_check_soon (tenant);
         if (!process->has_clients && process->managed == 0)

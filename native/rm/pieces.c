@@ -19,6 +19,34 @@ static void begin (struct object *top)
             object->memory->seen = 0;
 }
 
+/* What files of ended processes have, but for this one, is as good as seen. */
+static void see_ended (const struct rm *rm, const struct file *but)
+{
+    for (size_t i = 0; rm->ended != 0 && i < rm->files.capacity; i++)
+        for (struct link *link = rm->files.buckets[i]; link != NULL; link = link->next) {
+            const struct file *file = (const struct file *) link;
+
+            if (!file->is_ended || file == but)
+                continue;
+            for (const struct export *export = file->exports; export != NULL; export = export->next)
+                export->memory->seen++;
+            for (const struct client *client = file->clients; client != NULL; client = client->file_after)
+                for (struct object *object = client->object; object != NULL; object = tracker_next (client->object, object))
+                    if (object->memory != NULL)
+                        object->memory->seen++;
+        }
+}
+
+void rm_file_ended (struct rm *rm, uint64_t name)
+{
+    struct file *file = (struct file *) table_find (&rm->files, name);
+
+    if (file == NULL || file->is_ended)
+        return;
+    file->is_ended = true;
+    rm->ended++;
+}
+
 static size_t find (struct object *top, struct rm_piece *pieces, size_t capacity, size_t count)
 {
     for (struct object *object = top; object != NULL; object = tracker_next (top, object)) {
@@ -56,7 +84,8 @@ size_t rm_pieces (const struct rm *rm, uint32_t client, uint32_t handle, struct 
 
     if (top == NULL)
         return 0;
-    if (top->child == NULL) { /* nearly always */
+    /* nearly always */
+    if (top->child == NULL && (rm->ended == 0 || top->memory == NULL || top->memory->references == 1)) {
         if (top->memory == NULL || top->memory->references != 1 || top->memory->gpu < 0)
             return 0;
         if (capacity > 0)
@@ -64,6 +93,7 @@ size_t rm_pieces (const struct rm *rm, uint32_t client, uint32_t handle, struct 
         return 1;
     }
     begin (top);
+    see_ended (rm, top->client->file);
     return find (top, pieces, capacity, 0);
 }
 
@@ -76,6 +106,7 @@ size_t rm_file_pieces (const struct rm *rm, uint64_t name, struct rm_piece *piec
         return 0;
     for (const struct client *client = file->clients; client != NULL; client = client->file_after)
         begin (client->object);
+    see_ended (rm, file);
     for (const struct client *client = file->clients; client != NULL; client = client->file_after)
         count = find (client->object, pieces, capacity, count);
     return count;

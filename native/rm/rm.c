@@ -264,6 +264,7 @@ void rm_close_file (struct rm *rm, uint64_t name)
     drop_exports (rm, file);
     uvm_file_closed (rm, file);
     table_remove (&rm->files, &file->link);
+    rm->ended -= file->is_ended;
     pool_give (&rm->file_pool, file);
     schedule_tell (rm);
 }

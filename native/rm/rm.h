@@ -288,6 +288,8 @@ struct rm_piece {
 /* Pieces that are given back when this object is freed: those with no handle elsewhere, nor an export to a known file. Up to
  * `capacity`; returns how many there are. */
 size_t rm_pieces (const struct rm *rm, uint32_t client, uint32_t handle, struct rm_piece *pieces, size_t capacity);
+/* The process of this file has ended, and what it had is about to go: its handles and exports are none elsewhere any more. */
+void rm_file_ended (struct rm *rm, uint64_t file);
 /* The same of all clients of a file. */
 size_t rm_file_pieces (const struct rm *rm, uint64_t file, struct rm_piece *pieces, size_t capacity);
 

@@ -114,6 +114,7 @@ struct file {
     struct client *clients;
     struct export *exports;
     uint32_t gpus; /* UVM: bits of those registered */
+    bool is_ended; /* rm_file_ended */
 };
 
 struct range {
@@ -162,6 +163,7 @@ struct rm {
     uint64_t client_count, memory_count, serial;
     uint64_t bytes[RM_MAX_GPUS];
     struct reported reported[RM_MAX_GPUS];
+    uint32_t ended; /* files that are */
     uint64_t exported; /* pieces that were exported by a descriptor */
     uint64_t reported_falls; /* how often one of reported[] may have fallen */
     uint64_t unconfirmed; /* continued allocations of which no object was found */

@@ -41,6 +41,13 @@ int main (void)
     tap_ok (rm_file_pieces (b.fake->rm, FILE_A, found, 16) == 2, "another file's handle keeps a piece");
     tap_ok (rm_file_pieces (b.fake->rm, FILE_B, found, 16) == 0 && rm_file_pieces (b.fake->rm, 99, found, 16) == 0,
             "a file that only has copies gives nothing back, nor one that is not known");
+    rm_file_ended (b.fake->rm, FILE_B);
+    tap_ok (below (&b, b.client, b.client) == 2 && rm_file_pieces (b.fake->rm, FILE_A, found, 16) == 3,
+            "unless its process has ended: what that had is about to go");
+    tap_ok (below (&b, away, far) == 0, "there the others keep it still");
+    rm_file_ended (b.fake->rm, FILE_A);
+    tap_ok (below (&b, away, far) == 1 && below (&b, away, apart) == 1 && found[0].handle == far,
+            "of two ended ones each is the last, by all that the other has");
     fake_close_file (b.fake, FILE_A);
     tap_ok (rm_file_pieces (b.fake->rm, FILE_B, found, 16) == 1 && found[0].handle == far && found[0].bytes == 5 * MIB,
             "the last one does");
