@@ -5,6 +5,7 @@
 #include "manager_state.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -323,6 +324,31 @@ static bool is_privileged (void *context)
 {
     (void) context;
     return false;
+}
+
+static void write_maps (const struct address_space *space, struct description *to)
+{
+    to->size = (size_t) sprintf (to->text, "00400000-00401000 r-xp 00000000 00:00 0\n");
+    for (unsigned i = 0; i < TASK_MAPS; i++) {
+        const struct mapping *mapping = &space->maps[i];
+        unsigned long long from = mapping->address, end = from + mapping->bytes;
+
+        if (mapping->file != NULL)
+            to->size += (size_t) sprintf (to->text + to->size, "%llx-%llx rw-s %llx 00:05 9 /dev/nvidia-uvm\n", from, end, from);
+    }
+}
+
+/* /proc/PID/maps: it shows what is mapped when it is read from its beginning, and nothing where no process uses the address space. */
+ssize_t kernel_read_maps (struct description *file, void *to, size_t size, size_t at)
+{
+    if (at == 0)
+        write_maps (file->space, file);
+    if (file->space->users == 0 || at >= file->size)
+        return 0;
+    if (size > file->size - at)
+        size = file->size - at;
+    memcpy (to, file->text + at, size);
+    return (ssize_t) size;
 }
 
 int kernel_call (struct task *task, struct description *description, uint32_t request, void *argument)

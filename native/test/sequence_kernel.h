@@ -98,6 +98,8 @@ void description_drop (struct description *description);
 /* A descriptor of the guards' for it; and what a descriptor is, NULL: none of this kernel's. */
 int descriptor_new (struct description *description);
 struct description *descriptor_find (int descriptor);
+/* What is read of an open /proc/PID/maps. */
+ssize_t kernel_read_maps (struct description *file, void *to, size_t size, size_t at);
 /* The driver's part of a call, by this process; 0 or -errno. */
 int kernel_call (struct task *task, struct description *description, uint32_t request, void *argument);
 

@@ -40,18 +40,6 @@ int __wrap_epoll_ctl (int epoll, int operation, int file, struct epoll_event *ev
 int __wrap_pipe2 (int *ends, int flags);
 int __wrap_pthread_create (pthread_t *thread, const pthread_attr_t *attributes, void *(*run) (void *), void *argument);
 
-static void write_maps (const struct address_space *space, struct description *to)
-{
-    to->size = (size_t) sprintf (to->text, "00400000-00401000 r-xp 00000000 00:00 0\n");
-    for (unsigned i = 0; i < TASK_MAPS; i++) {
-        const struct mapping *mapping = &space->maps[i];
-        unsigned long long from = mapping->address, end = from + mapping->bytes;
-
-        if (mapping->file != NULL)
-            to->size += (size_t) sprintf (to->text + to->size, "%llx-%llx rw-s %llx 00:05 9 /dev/nvidia-uvm\n", from, end, from);
-    }
-}
-
 static struct description *open_node (bool is_control)
 {
     struct description *file = description_new (FILE_NODE);
@@ -122,7 +110,13 @@ static ssize_t move (int descriptor, uint64_t address, void *to, const void *fro
     return (ssize_t) size;
 }
 
-ssize_t __wrap_pread (int descriptor, void *to, size_t size, off_t at) { return move (descriptor, (uint64_t) at, to, NULL, size); }
+ssize_t __wrap_pread (int descriptor, void *to, size_t size, off_t at)
+{
+    struct description *file = descriptor_find (descriptor);
+
+    return file != NULL && file->what == FILE_TEXT ? kernel_read_maps (file, to, size, (size_t) at)
+                                                   : move (descriptor, (uint64_t) at, to, NULL, size);
+}
 
 ssize_t __wrap_pwrite (int descriptor, const void *from, size_t size, off_t at)
 {
@@ -345,7 +339,8 @@ int privsep_maps (struct privsep *self, const struct process *process)
     if (task == NULL)
         return -ESRCH;
     file = description_new (FILE_TEXT);
-    write_maps (task->space, file);
+    file->space = task->space;
+    file->space->references++;
     return descriptor_new (file);
 }
 

@@ -49,6 +49,17 @@ def test_a_way_round_a_share_that_was_found_once(sequence: Path) -> None:
     assert done.returncode == (sequence.stem in OPEN), done.stdout + done.stderr
 
 
+def test_nothing_is_charged_that_is_not_there(tmp_path: Path) -> None:
+    """Or whatever is held would be charged."""
+    sequence = tmp_path / "sequence"
+    sequence.write_text("start p0 c0 f1\nfork p0 f2\nstart p4 c6 f3\nwait f4\nwait f4\n")
+
+    done = run("replay", sequence, NOT_PROMISED)
+
+    charged = [line.split()[:2] for line in done.stdout.splitlines() if " status " in line]
+    assert charged == [["0/0", "KiB"]] * 5, done.stdout
+
+
 def test_what_is_open_is_recorded() -> None:
     assert {path.stem for path in RECORDED} >= OPEN
 
