@@ -25,14 +25,11 @@ if TYPE_CHECKING:
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
 
-def main(argv: Sequence[str], program: str = "nvc-hook", *, wait: bool = True) -> int:
-    """Run the hook on this process's stdin; 0: done or nothing to do, 1: failed, 2: wrong usage, 130: interrupted.
-
-    wait: for the exit of helpers, see ``nvc.inject.api.Config``.
-    """
+def main(argv: Sequence[str], program: str = "nvc-hook") -> int:
+    """Run the hook on this process's stdin; 0: done or nothing to do, 1: failed, 2: wrong usage, 130: interrupted."""
     # Before anything is read: in createContainer the environment and the working directory can be the container's.
     directory = process.sanitise(trusted=not any(word in state.INSIDE for word in argv))
-    return serve(argv, program, directory, inject=_give if wait else _give_and_end)
+    return serve(argv, program, directory)
 
 
 def serve(
@@ -73,15 +70,15 @@ def serve(
     return 0
 
 
-def outcome(*, wait: bool = True) -> int:
+def outcome() -> int:
     """Run the command line of this process; its exit code."""
     name = os.path.basename(sys.argv[0])
-    return main(sys.argv[1:], name if name in ALIASES else "nvc-hook", wait=wait)
+    return main(sys.argv[1:], name if name in ALIASES else "nvc-hook")
 
 
 def run() -> NoReturn:
     """Entry point of the command: ends without tearing the interpreter down, which would cost a tenth of the run."""
-    os._exit(outcome(wait=False))
+    os._exit(outcome())
 
 
 def _look(arguments: Arguments, directory: str, debug: str, stdin: int, program: str) -> Target | None:
@@ -125,12 +122,6 @@ def _give(target: Target) -> None:
     from hook.inject import give
 
     give(target)
-
-
-def _give_and_end(target: Target) -> None:
-    from hook.inject import give
-
-    give(target, wait=False)
 
 
 def _named(path: str, directory: str, option: str) -> str:

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 LDCONFIG, LDCONFIG_REAL = "/sbin/ldconfig", "/sbin/ldconfig.real"
 
 
-def give(target: Target, make_context: MakeContext | None = None, *, wait: bool = True) -> None:
+def give(target: Target, make_context: MakeContext | None = None) -> None:
     """Give ``target`` what it asks for, or raise NvcError and leave it as it was.
 
-    make_context: stands in for ``nvc.inject.api.Context`` in tests. wait: as in its ``Config``.
+    make_context: stands in for ``nvc.inject.api.Context`` in tests.
     """
     log = open_log(target.debug, target.program)
     try:
@@ -59,7 +59,7 @@ def give(target: Target, make_context: MakeContext | None = None, *, wait: bool 
             # Not on stderr: runtimes show that only beside a failure, where it would hide the reason.
             log.warn(f"simulated machine: {target.sim}")
         log.info(f"hook: pid {target.pid}, rootfs {target.rootfs}, {request!r}")
-        _configure(target, config, request, log, make_context or _context, wait=wait)
+        _configure(target, config, request, log, make_context or _context)
         log.info("hook: done")
     except Exception as error:
         report.to_log(log, error if isinstance(error, NvcError) else report.internal(error))
@@ -96,9 +96,7 @@ def _context(config: Config, options: LibraryOptions, log: Log) -> Context:
     return Context(config, options, log)
 
 
-def _configure(
-    target: Target, config: HookConfig, request: HookRequest, log: Log, make_context: MakeContext, *, wait: bool
-) -> None:
+def _configure(target: Target, config: HookConfig, request: HookRequest, log: Log, make_context: MakeContext) -> None:
     from nvc.inject.api import Config, ContainerConfig
 
     uid, gid = parse_user(config.user) if config.user else (None, None)
@@ -114,8 +112,6 @@ def _configure(
         inside=target.pid is None,
         csv=config.csv_directory or Config().csv,
         mps_user=user_id(config.mps_user, "mps.user") if config.mps_user else 0,
-        # In the container's namespaces, nothing of ours may be left when it starts.
-        wait=wait or target.pid is None,
     )
     container = ContainerConfig(pid=target.pid, rootfs=target.rootfs, ldconfig=ldconfig(config.ldconfig))
     asked = injection_request(request, _share_request(target))

@@ -120,6 +120,8 @@ class _Invocation:
         if command == "configure":
             from nvc.cli.compat import configure
 
+            # It may be a hook: crun inherits what a hook leaves, and misses the hook's end where a helper ended first.
+            self.wait = True
             if general.json:
                 raise ArgumentError(name, "it prints no JSON", hint=f"{name} --dry-run=json prints what it would do")
             request = configure.read(chosen)

@@ -59,6 +59,11 @@ def test_whether_helpers_are_waited_for(wait: bool, library: FakeLibrary) -> Non
     assert [config.wait for config in library.configs] == [wait]
 
 
+def test_configure_may_be_a_hook_and_waits_for_them(library: FakeLibrary) -> None:
+    main(["configure", "--pid=1", "/root"], CLI, library, wait=False)
+    assert [config.wait for config in library.configs] == [True]
+
+
 def test_library_options(command: Command, library: FakeLibrary) -> None:
     command("--no-create-imex-channels", "-k", "info")
     assert library.calls[0] == ("init", LibraryOptions(load_kmods=True, no_create_imex_channels=True))
