@@ -137,7 +137,8 @@ def test_dockers_cdi_goes_where_the_file_was_ours_from_the_beginning() -> None:
 
 
 def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))  # a name without a path may be another installation's, as of this machine
+    # A name without a path may be that of another installation on this machine.
+    monkeypatch.setattr("nvc.engines.files._SEARCHED", (str(tmp_path),))
     file = tmp_path / "daemon.json"
     text = '{"default-runtime": "nvidia", "runtimes": {"nvidia": {"path": "nvidia-container-runtime"}}}\n'
     file.write_text(text)
