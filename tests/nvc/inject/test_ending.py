@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,25 +30,38 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(directory)
 
 
-def test_a_process_that_goes_on_reaps_the_driver_service(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Helpers that are forked from now on end when a byte is written here, or when they are killed."""
+    reading, writing = os.pipe()
+    end = os._exit
+    monkeypatch.setattr(os, "_exit", lambda status: (os.read(reading, 1), end(status)))
+    yield writing
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_process_that_goes_on_reaps_the_driver_service(
+    machine: str, gate: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rpc.client.EXIT_TIMEOUT_S", 0.3)
     context = Context(Config(sim=machine, cache=False))
-    context.inventory()
+    assert context.inventory().gpus
     (service,) = context._ending
-    os.kill(service.pid, signal.SIGSTOP)
     context.close()
     assert is_reaped(service.pid), "it was ended after EXIT_TIMEOUT_S, and reaped"
 
 
-def test_a_process_that_ends_does_not_wait_for_the_driver(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_ends_does_not_wait_for_the_driver(
+    machine: str, gate: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rpc.client.EXIT_TIMEOUT_S", 60.0)
     context = Context(Config(sim=machine, cache=False, wait=False))
     assert context.inventory().gpus
     (service,) = context._ending
-    os.kill(service.pid, signal.SIGSTOP)
     context.close()
-    assert not is_reaped(service.pid), "it has not ended"
-    os.kill(service.pid, signal.SIGCONT)
+    assert os.waitid(os.P_PID, service.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None, "it has not ended"
+    os.write(gate, b"x")
     service.reap()
     assert is_reaped(service.pid)
 
