@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 
 from nvc.base.errors import InitializationError
+from nvc.base.record import Record
 from nvc.base.verbs import raise_remote, system_error, translate
 from nvc.driver.facts import GpuRequest, LoadRequest, NvmlGpu, NvmlLoads, NvmlSystem, SystemRequest
 from nvc.driver.places import library_directories, platform
 from nvc.driver.verbs import DRIVER
-from nvc.model import TEGRA, WSL
+from nvc.model import TEGRA, WSL, Host
 from rpc import process
 from rpc.errors import RemoteError
 
@@ -21,19 +22,31 @@ if TYPE_CHECKING:
     from nvc.base.log import Log
     from nvc.driver.nvml import Nvml
     from nvc.driver.tegra import Tegra
-    from nvc.model import Host
     from rpc.client import Client, Pending
     from rpc.method import Message
     from rpc.server import Handler
 
 
-class _Handlers:
-    """Runs in the helper. ``prepare`` initialises the NVML of the verbs."""
+#: Returns a service that was forked before its host was known, or None (``nvc.driver.standby``).
+in_advance: Callable[[Begin, float, Log], Client | None] | None = None
 
-    def __init__(self, host: Host, uid: int | None, gid: int | None, log: Log) -> None:
-        self._host = host
-        self._uid = uid
-        self._gid = gid
+
+class Begin(Record):
+    """Where NVML is initialised, and as whom. uid, gid: see ``confine.confine``."""
+
+    host: Host
+    uid: int | None
+    gid: int | None
+
+
+class _Handlers:
+    """Runs in the helper. ``prepare`` initialises the NVML of the verbs.
+
+    begin: run there, says how.
+    """
+
+    def __init__(self, begin: Callable[[], Begin], log: Log) -> None:
+        self._begin = begin
         self._log = log
         self._parent = os.getpid()
         self._nvml: Nvml | Tegra
@@ -44,7 +57,8 @@ class _Handlers:
 
         rights.parent_death_signal(self._parent)
         rights.set_name("nvc:[driver]")
-        self._nvml = confined(self._host, self._uid, self._gid, self._parent, self._log)
+        begin = self._begin()
+        self._nvml = confined(begin.host, begin.uid, begin.gid, self._parent, self._log)
 
     def system(self, request: SystemRequest, fds: list[int]) -> NvmlSystem:
         return self._nvml.system()
@@ -169,17 +183,23 @@ def start(host: Host, *, uid: int | None, gid: int | None, deadline: float, log:
     Raises InitializationError when no process can be started. All other errors are raised by the first
     call.
     """
-    handlers = _Handlers(host, uid, gid, log)
-    table: dict[str, Handler] = {"system": handlers.system, "gpu": handlers.gpu, "load": handlers.load}
+    begin = Begin(host, uid, gid)
+    early = in_advance(begin, deadline, log) if in_advance is not None else None
     try:
-        client = process.start(
-            DRIVER,
-            table,
-            prepare=handlers.prepare,
-            deadline=deadline,
-            translate=translate,
-            on_shutdown=_close_streams,
-        )
+        return DriverClient(early or fork(lambda: begin, deadline, log))
     except OSError as error:
         raise InitializationError(f"the driver service cannot be started: {system_error(error)}") from error
-    return DriverClient(client)
+
+
+def fork(begin: Callable[[], Begin], deadline: float, log: Log) -> Client:
+    """Fork the service. begin: run there before NVML is initialised. Raises OSError."""
+    handlers = _Handlers(begin, log)
+    table: dict[str, Handler] = {"system": handlers.system, "gpu": handlers.gpu, "load": handlers.load}
+    return process.start(
+        DRIVER,
+        table,
+        prepare=handlers.prepare,
+        deadline=deadline,
+        translate=translate,
+        on_shutdown=_close_streams,
+    )
