@@ -128,7 +128,7 @@ def start(
     prepare: Callable[[], None] | None = None,
     deadline: float = 10.0,
     translate: Translate | None = None,
-    idle: Callable[[], None] | None = None,
+    idle: Callable[[], bool | None] | None = None,
     on_shutdown: Callable[[], None] | None = None,
 ) -> Client:
     """Fork a helper that offers ``service``, and return the way to call it.
@@ -169,7 +169,7 @@ def _child(
     other_end: Channel,
     prepare: Callable[[], None] | None,
     translate: Translate | None,
-    idle: Callable[[], None] | None,
+    idle: Callable[[], bool | None] | None,
     on_shutdown: Callable[[], None] | None,
 ) -> NoReturn:
     """The helper from fork to exit. Never returns into the caller's code, whatever is raised."""

@@ -38,11 +38,12 @@ def serve(
     *,
     translate: Translate | None = None,
     failure: Exception | None = None,
-    idle: Callable[[], None] | None = None,
+    idle: Callable[[], bool | None] | None = None,
 ) -> None:
     """Answer requests until the caller closes its end.
 
-    idle: called once, after the first reply, to prepare for the next request while the caller does something else. Its
+    idle: called after the first reply, to prepare for the next request while the caller does something else; and after
+    the next one when it returns True. Its
     exceptions end the helper.
 
     failure: why the service cannot work; it is the answer to every request, so that the caller learns the reason of a
@@ -77,9 +78,8 @@ def serve(
         finally:
             channel.close_all(fds)
             channel.close_all(returned)
-        if idle is not None and failure is None:
-            idle()
-        idle = None
+        if idle is not None and (failure is not None or not idle()):
+            idle = None
 
 
 def _envelope(message: bytes) -> tuple[int, str, Any]:

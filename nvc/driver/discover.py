@@ -76,10 +76,10 @@ def files(host: Host, options: DriverOptions, version: str, environ: Mapping[str
     )
 
 
-def caps_ahead(host: Host) -> nvcaps.Nvcaps:
-    """The nvcaps, read before NVML has said which GPUs there are. Raises DetectionError."""
+def begin_caps(host: Host) -> nvcaps.Nvcaps:
+    """The nvcaps, which are being read: ``read_ahead`` is to be called. Raises DetectionError."""
     caps = nvcaps.Nvcaps(host, read_majors(host.system))
-    caps.read_ahead()
+    caps.begin_reading()
     return caps
 
 

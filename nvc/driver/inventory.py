@@ -147,10 +147,14 @@ def look_ahead(
     try:
         version = nvrm_version(read_text(host_path(host.nodes, f"{DRIVER}/version")))
         if version and not platform(host):
-            from nvc.driver.discover import caps_ahead
+            from nvc.driver.discover import begin_caps
 
-            found = _look(host, options, version, environ, watch)
-            _ahead[:] = [(_subject(host, options, version, environ), *found, caps_ahead(host))]
+            caps = begin_caps(host)
+            try:
+                found = _look(host, options, version, environ, watch)
+            finally:
+                caps.read_ahead()
+            _ahead[:] = [(_subject(host, options, version, environ), *found, caps)]
     except (OSError, NvcError):
         _ahead.clear()
 

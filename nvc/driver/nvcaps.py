@@ -8,6 +8,7 @@ Capability files are read below the driver root, /proc/devices and mig-minors on
 from __future__ import annotations
 
 import os
+from _thread import allocate_lock, start_new_thread
 
 from nvc.base.errors import DetectionError, reason
 from nvc.driver.locate import host_path, read_text, resolve, status
@@ -73,6 +74,7 @@ class Nvcaps:
         self._host = host
         self._major = majors.get(CAPS_MAJOR, -1)
         self._text: str | None = None
+        self._reading = allocate_lock()
         self._problem = ""
         self._nodes: dict[int, tuple[DeviceNode, ...]] = {}
         self.style = style(host, majors)
@@ -124,8 +126,28 @@ class Nvcaps:
             self._nodes[minor] = tuple(cap_node(self._major, row.minor) for row in rows if row.gpu == minor)
         return self._nodes[minor]
 
+    def begin_reading(self) -> None:
+        """Read mig-minors in a thread, which the kernel makes for milliseconds; ``read_ahead`` waits for its end."""
+        if self.style != NVCAPS_DEV:
+            return
+        self._reading.acquire()
+        try:
+            start_new_thread(self._read, ())
+        except RuntimeError:
+            self._reading.release()  # no thread is left: it is read when it is needed
+
+    def _read(self) -> None:
+        try:
+            self._text = read_text(host_path(self._host.system, MIG_MINORS), 8 << 20)
+        except OSError:
+            pass  # it will be said when it is needed
+        finally:
+            self._reading.release()
+
     def read_ahead(self) -> None:
         """Do the work of ``of_gpu`` for the GPUs that are bound, whose minors mostly are 0 and up."""
+        with self._reading:
+            pass
         try:
             count = len(os.listdir(host_path(self._host.nodes, GPUS)))
         except OSError:
@@ -137,6 +159,8 @@ class Nvcaps:
         """The rows of mig-minors, of all GPUs or of one; none, and a ``problem``, when it cannot be read."""
         path = host_path(self._host.system, MIG_MINORS)
         try:
+            with self._reading:
+                pass
             if self._text is None:
                 self._text = ""
                 self._text = read_text(path, 8 << 20)

@@ -16,7 +16,7 @@ from rpc.errors import RemoteError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any, Self
 
     from nvc.base.log import Log
@@ -50,6 +50,9 @@ class _Handlers:
         self._log = log
         self._parent = os.getpid()
         self._nvml: Nvml | Tegra
+        self._unasked: Iterator[int] = iter(())
+        #: A GPU's index, and what NVML said of it before it was asked for.
+        self._ahead: tuple[int, NvmlGpu | Exception] | None = None
 
     def prepare(self) -> None:
         """Drop all rights, then load NVML. Raises InitializationError."""
@@ -61,10 +64,31 @@ class _Handlers:
         self._nvml = confined(begin.host, begin.uid, begin.gid, self._parent, self._log)
 
     def system(self, request: SystemRequest, fds: list[int]) -> NvmlSystem:
-        return self._nvml.system()
+        found = self._nvml.system()
+        self._unasked = iter(range(found.gpu_count))
+        return found
 
     def gpu(self, request: GpuRequest, fds: list[int]) -> NvmlGpu:
-        return self._nvml.gpu(request.index)
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or ahead[0] != request.index:
+            return self._nvml.gpu(request.index)
+        if isinstance(ahead[1], Exception):
+            raise ahead[1]
+        return ahead[1]
+
+    def ask_ahead(self) -> bool:
+        """Ask for the next GPU while the caller looks at files: the first question attaches it, in milliseconds.
+
+        One at a time: an answer's deadline is for one.
+        """
+        index = next(self._unasked, None)
+        if index is None:
+            return False
+        try:
+            self._ahead = index, self._nvml.gpu(index)
+        except Exception as error:
+            self._ahead = index, error
+        return True
 
     def load(self, request: LoadRequest, fds: list[int]) -> NvmlLoads:
         return self._nvml.load()
@@ -118,35 +142,41 @@ class DriverClient:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def system(self) -> NvmlSystem:
-        """Versions and the number of GPUs. The first call waits for NVML's initialisation."""
-        reply: NvmlSystem = self._call("system", SystemRequest())
+    def begin_system(self) -> Pending:
+        """Ask for ``system``, and do not wait for NVML's initialisation. To be taken before another call."""
+        return self._begin("system", SystemRequest())
+
+    def system(self, pending: Pending | None = None) -> NvmlSystem:
+        """Versions and the number of GPUs. The first call waits for NVML's initialisation.
+
+        pending: of ``begin_system``.
+        """
+        reply: NvmlSystem = self._result(pending or self.begin_system())
         return reply
 
     def gpu(self, index: int) -> NvmlGpu:
         """The GPU with NVML's index, MIG devices included."""
-        reply: NvmlGpu = self._call("gpu", GpuRequest(index))
+        reply: NvmlGpu = self._result(self._begin("gpu", GpuRequest(index)))
         return reply
 
     def begin_load(self) -> Pending:
         """Ask what the GPUs do now, without waiting for it. The answer is to be taken before another call."""
-        try:
-            return self._client.begin("load", LoadRequest())
-        except RemoteError as error:
-            raise_remote(error, DRIVER)
+        return self._begin("load", LoadRequest())
 
     def load(self, pending: Pending) -> NvmlLoads:
         """The answer to ``begin_load``."""
+        reply: NvmlLoads = self._result(pending)
+        return reply
+
+    def _begin(self, verb: str, request: Message) -> Pending:
         try:
-            reply, _ = pending.result()
+            return self._client.begin(verb, request)
         except RemoteError as error:
             raise_remote(error, DRIVER)
-        found: NvmlLoads = reply
-        return found
 
-    def _call(self, verb: str, request: Message) -> Any:
+    def _result(self, pending: Pending) -> Any:
         try:
-            return self._client.call(verb, request)
+            return pending.result()[0]
         except RemoteError as error:
             raise_remote(error, DRIVER)
 
@@ -201,5 +231,6 @@ def fork(begin: Callable[[], Begin], deadline: float, log: Log) -> Client:
         prepare=handlers.prepare,
         deadline=deadline,
         translate=translate,
+        idle=handlers.ask_ahead,
         on_shutdown=_close_streams,
     )

@@ -306,9 +306,10 @@ class Context:
             import nvc.request.selection  # noqa: F401
             from nvc.driver.inventory import look_ahead
 
+            pending = client.begin_system()
             look_ahead(self.host, options, watch=self.config.cache)
             with waiting("asking the driver, which takes seconds to start where nothing keeps it loaded"):
-                system = client.system()
+                system = client.system(pending)
                 answers = system, tuple(client.gpu(index) for index in range(system.gpu_count))
         except BaseException:
             client.close()

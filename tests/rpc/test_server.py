@@ -228,3 +228,9 @@ def test_a_helper_that_could_not_start_does_nothing_while_idle(ends: tuple[Chann
 
     (answer,) = answers(ends, request(), failure=ValueError("no rights"), idle=idle)
     assert "no rights" in answer["error"]["text"]
+
+
+def test_it_is_done_again_for_as_long_as_it_says_so(ends: tuple[Channel, Channel]) -> None:
+    left = [True, True, False]
+    assert 5 == len(answers(ends, *(request(number=n) for n in range(1, 6)), idle=lambda: left.pop(0)))
+    assert left == []

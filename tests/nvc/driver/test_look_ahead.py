@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import pytest
 
@@ -136,3 +137,59 @@ def test_without_a_cache_nothing_is_watched(machine: Machine, monkeypatch: pytes
 
     load(machine.host, machine.options, query, cache=str(machine.cache), log=machine.log, environ=machine.environ)
     assert asked == ["watched", "files"]
+
+
+def test_mig_minors_is_read_while_files_are_looked_for(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = machine.load()
+    machine.cache.unlink()
+    begun, files = threading.Event(), discover.files
+    read = nvcaps.read_text
+
+    def read_text(path: str, limit: int = 65536) -> str:
+        if path.endswith("mig-minors"):
+            begun.set()
+        return read(path, limit)
+
+    def looked(*arguments: object) -> discover.Installed:
+        assert begun.wait(10), "before, in another thread"
+        return files(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(nvcaps, "read_text", read_text)
+    monkeypatch.setattr(discover, "files", looked)
+
+    assert loaded(machine) == plain
+    assert begun.is_set()
+
+
+def test_no_thread_is_left_where_files_cannot_be_read(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = threading.Event()
+    read = nvcaps.read_text
+
+    def read_text(path: str, limit: int = 65536) -> str:
+        assert gate.wait(10)
+        return read(path, limit)
+
+    def fails(*_: object) -> discover.Installed:
+        threading.Timer(0.2, gate.set).start()
+        raise DetectionError("no files")
+
+    monkeypatch.setattr(nvcaps, "read_text", read_text)
+    monkeypatch.setattr(discover, "files", fails)
+    look_ahead(machine.host, machine.options, machine.environ)
+    assert gate.is_set()
+
+
+def test_without_a_thread_mig_minors_is_read_when_it_is_needed(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = machine.load()
+    machine.cache.unlink()
+    tried: list[object] = []
+
+    def start_new_thread(*arguments: object) -> int:
+        tried.append(arguments)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(nvcaps, "start_new_thread", start_new_thread)
+    assert loaded(machine) == plain
+    assert len(tried) == 1
