@@ -13,8 +13,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -23,7 +23,6 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,6 +37,7 @@ struct channel {
     uint32_t magic;
     int32_t pid;  /* in the process's own namespace: a forked child has the same file */
     int32_t wake; /* its descriptor of a pipe: a byte is a request */
+    sem_t requested;
     int32_t thread;
     _Atomic uint32_t state, request, reply;
     uint32_t operation, argument, result;
@@ -163,7 +163,7 @@ static void *serve (void *unused)
     for (;;) {
         /* As seen on an H100, whose thread waits for a lock from the checkpoint on. */
         if (atomic_load (&channel->state) == CU_PROCESS_STATE_CHECKPOINTED)
-            syscall (SYS_futex, &channel->request, FUTEX_WAIT, atomic_load (&channel->reply), NULL, NULL, 0);
+            sem_wait (&channel->requested); /* futex(2) */
         else if (read (wake, &byte, 1) != 1)
             return NULL;
         uint32_t request = atomic_load (&channel->request);
@@ -194,6 +194,7 @@ void cuda_checkpoint_begin (void)
     }
     made->pid = getpid ();
     made->wake = ends[1];
+    sem_init (&made->requested, 1, 0);
     channel = made;
     sigfillset (&all);
     pthread_sigmask (SIG_SETMASK, &all, &before);
@@ -282,7 +283,7 @@ static bool wake (const struct target *target)
     snprintf (path, sizeof (path), "/proc/%d/fd/%d", target->pid, target->channel->wake);
     int fd = open (path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
     bool good = fd >= 0 && fstat (fd, &status) == 0 && S_ISFIFO (status.st_mode) && write (fd, "", 1) == 1;
-    syscall (SYS_futex, &target->channel->request, FUTEX_WAKE, 1, NULL, NULL, 0);
+    sem_post (&target->channel->requested);
     if (fd >= 0)
         close (fd);
     return good;
