@@ -1,6 +1,6 @@
 /*
  * Which other clients may duplicate an object: RM_SHARE (NVOS57) and CLIENT_SET_INHERITED_SHARE_POLICY. The driver lets UVM map what is shared with
- * everybody for any process, by a call that no guard sees. So it is told of no policy that reaches beyond the tenant's own clients: the
+ * everybody for any process, by a call that no guard sees. So it gets no policy that reaches beyond the tenant's own clients: the
  * ledger has it, and a client of the tenant that duplicates the object is given the right then.
  */
 #include "nv_params.h"

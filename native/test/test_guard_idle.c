@@ -20,7 +20,7 @@
 static struct tenant *tenant;
 static struct process *process;
 
-/* A program that maps something as the UVM node is mapped, and then executes another, when it is told to. */
+/* A program that maps something as the UVM node is mapped, and then executes another, on demand. */
 static void play (int told, int done)
 {
     char byte;

@@ -1,4 +1,4 @@
-/* The driver is told of no policy of sharing that reaches beyond a guard's tenant (rm/policy.c). */
+/* The driver gets no policy of sharing that reaches beyond a guard's tenant (rm/policy.c). */
 #include "rm/nv_params.h"
 #include "rm_fake.h"
 #include "tap.h"
@@ -84,7 +84,7 @@ static void wide (void)
         any_told |= !is_told (&bed, bed.memory, policy_of (PID, 0, 0));
         all_given &= !is_given (&bed);
     }
-    tap_ok (!any_told, "the driver is told of no policy that reaches beyond the tenant, and of one for the process it is");
+    tap_ok (!any_told, "the driver gets no policy that reaches beyond the tenant, and one for the process");
     tap_ok (all_given, "and a client of the tenant is given the right where it duplicates, until the policy is another one");
     tap_ok (!is_told (&bed, bed.memory, policy_of (CLIENT, 0, KERNEL_CLIENT)) &&
                 !is_told (&bed, bed.memory, policy_of (CLIENT, COMPOSE, bed.other + 0x100)),
