@@ -43,8 +43,7 @@ def serve(
     """Answer requests until the caller closes its end.
 
     idle: called after the first reply, to prepare for the next request while the caller does something else; and after
-    the next one when it returns True. Its
-    exceptions end the helper.
+    the next one when it returns True. Its exceptions end the helper.
 
     failure: why the service cannot work; it is the answer to every request, so that the caller learns the reason of a
     failed set-up.

@@ -61,7 +61,7 @@ struct memory {
     bool is_foreign; /* another tenant's or the host's */
 };
 
-/* What a guard's tenant has said of who may duplicate an object. Wide: other tenants too; the driver is not told. */
+/* What a guard's tenant has said of who may duplicate an object. Wide: other tenants too; the driver does not get it. */
 enum policy { POLICY_INHERITED, POLICY_NARROW, POLICY_WIDE };
 
 struct object {
@@ -316,7 +316,7 @@ bool outcome_allows (const struct rm *rm, const struct object *object);
 
 /* policy.c */
 enum rm_verdict share_begin (struct rm *rm, struct rm_call *call);
-/* CLIENT_SET_INHERITED_SHARE_POLICY: whether the driver is to be told. */
+/* CLIENT_SET_INHERITED_SHARE_POLICY: whether the driver gets it. */
 bool policy_inherited (struct rm *rm, const struct rm_call *call);
 /* Before it is duplicated for this client of the tenant's. */
 void policy_give (struct rm *rm, const struct object *source, uint32_t client);

@@ -1,7 +1,7 @@
 """Services that a process forks before it knows what for, and that import meanwhile.
 
-They change nothing until they are asked, are not taken where there is a debug log, which they have not inherited, and
-end with the process where it does not need them. For one that ends itself: init reaps them.
+They change nothing until the first request. A process with a debug log does not take them: they have not inherited it.
+A service that is not needed ends with the process, and init reaps it.
 """
 
 from __future__ import annotations
