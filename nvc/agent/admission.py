@@ -16,7 +16,7 @@ import socket
 import subprocess
 import time
 
-from nvc.agent import ending, peer
+from nvc.agent import connections, ending, peer
 from nvc.agent.container_state import LIMIT, parse
 from nvc.agent.state import records
 from nvc.agent.waiting import readable
@@ -253,34 +253,18 @@ class AdmissionSocket:
         self._admit = admit
         self._journal = journal
         self._seconds = seconds
-        self._room = asyncio.Semaphore(CONNECTIONS)
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
         """Until it is cancelled; then requests that are not answered are, too: acceptors ask the next agent."""
-        loop = asyncio.get_running_loop()
-        self._server.setblocking(False)
+        accepted = connections.Connections(self._server, self._one, self._no_connection, CONNECTIONS)
         try:
-            while True:
-                await self._room.acquire()
-                try:
-                    connection, _ = await loop.sock_accept(self._server)
-                except OSError as error:
-                    self._room.release()
-                    message = f"admit: no container is admitted now: {reason(error)}"
-                    self._journal.write("warning", message=message, hint=records.shortage(error))
-                    await asyncio.sleep(0.1)  # out of descriptors, most likely
-                    continue
-                task = loop.create_task(self._one(connection))
-                self._tasks.add(task)
-                task.add_done_callback(self._done)
+            await accepted.run()
         finally:
-            for task in self._tasks:
-                task.cancel()
+            accepted.cancel()
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._room.release()
+    def _no_connection(self, error: OSError) -> None:
+        message = f"admit: no container is admitted now: {reason(error)}"
+        self._journal.write("warning", message=message, hint=records.shortage(error))
 
     async def _one(self, connection: socket.socket) -> None:
         is_taken = False
@@ -288,8 +272,7 @@ class AdmissionSocket:
             caller = peer.of(connection)
             if caller.uid:
                 raise PrivilegeError(f"admit: user {caller.uid} (pid {caller.pid}) is not root")
-            async with asyncio.timeout(self._seconds):
-                process, listener = await _request(connection)
+            process, listener = await _request(connection, self._seconds)
             acceptor = Connection(connection)
             decision = await self._admit(process, listener, acceptor)
             is_taken = decision == START
@@ -305,11 +288,14 @@ class AdmissionSocket:
                 connection.close()
 
 
-async def _request(connection: socket.socket) -> tuple[ContainerProcess, int]:
-    """What a runtime sent, and the listener, which is the caller's. Raises AgentError, OSError."""
-    connection.setblocking(False)
-    await readable(connection)
-    packet, descriptors = receive(connection)
+async def _request(connection: socket.socket, seconds: float) -> tuple[ContainerProcess, int]:
+    """What a runtime sent, and the listener, which is the caller's. Raises AgentError, OSError, TimeoutError."""
+    try:
+        packet, descriptors = receive(connection)
+    except BlockingIOError:
+        async with asyncio.timeout(seconds):
+            await readable(connection)
+        packet, descriptors = receive(connection)
     try:
         if len(packet) != ADMISSION.size or len(descriptors) != 2:
             raise AgentError(f"admit: a packet of {len(packet)} bytes and {len(descriptors)} descriptors")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import sys
 
-from nvc.agent import peer
-from nvc.base.errors import AgentError, NvcError, PrivilegeError
+from nvc.agent import connections, peer
+from nvc.agent.state.records import shortage
+from nvc.agent.waiting import readable
+from nvc.base.errors import AgentError, NvcError, PrivilegeError, reason
 from nvc.guard import protocol
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Awaitable, Callable, Mapping
     from typing import Any
 
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 CONNECTIONS = 256
 #: Events that wait for a slow reader; then it is told how many it missed.
 _WAITING = 1024
-#: The name in the file system belongs to the maker of the socket. From Python 3.13 on asyncio removes it otherwise.
-_STAYS: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+#: Connections at a time, those included that are about to be closed.
+_ACCEPTED = 4 * CONNECTIONS
 
 
 class ControlSocket:
@@ -50,35 +51,29 @@ class ControlSocket:
         self._crowded = False
 
     async def serve(self) -> None:
-        self._server.setblocking(False)
-        server = await asyncio.start_unix_server(self._connection, sock=self._server, limit=protocol.LIMIT, **_STAYS)
-        try:
-            # Not serve_forever(): from Python 3.12 on its end waits until every client has gone.
-            await asyncio.get_running_loop().create_future()
-        finally:
-            server.close()
+        with self._server:
+            await connections.Connections(self._server, self._connection, self._no_connection, _ACCEPTED).run()
 
-    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            caller = peer.of(writer.get_extra_info("socket"))
-        except OSError:
-            writer.close()
-            return
-        is_root = caller.uid == 0
-        self._counts[is_root] += 1
-        try:
-            if self._has_room(is_root=is_root):
-                await self._requests(reader, writer, caller)
-            writer.close()
-            async with asyncio.timeout(self._seconds):
-                await writer.wait_closed()
-        except (NvcError, OSError, TimeoutError) as error:
-            writer.transport.abort()  # what it did not read would keep the connection open
-            if not isinstance(error, ConnectionError):
-                self._journal.write("warning", message=f"control: {str(error) or 'the client does not read'}")
-        finally:
-            self._counts[is_root] -= 1
-            writer.close()
+    def _no_connection(self, error: OSError) -> None:
+        message = f"control: no client is served now: {reason(error)}"
+        self._journal.write("warning", message=message, hint=shortage(error))
+
+    async def _connection(self, connection: socket.socket) -> None:
+        with connection:
+            try:
+                caller = peer.of(connection)
+            except OSError:
+                return
+            is_root = caller.uid == 0
+            self._counts[is_root] += 1
+            try:
+                if self._has_room(is_root=is_root):
+                    await self._requests(connection, caller)
+            except (NvcError, OSError, TimeoutError) as error:
+                if not isinstance(error, ConnectionError):
+                    self._journal.write("warning", message=f"control: {str(error) or 'the client does not read'}")
+            finally:
+                self._counts[is_root] -= 1
 
     def _has_room(self, *, is_root: bool) -> bool:
         crowded = self._counts[is_root] > CONNECTIONS
@@ -88,22 +83,21 @@ class ControlSocket:
         self._crowded = crowded
         return not crowded
 
-    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, caller: Peer) -> None:
+    async def _requests(self, connection: socket.socket, caller: Peer) -> None:
         """Until the client goes. Raises AgentError, OSError, TimeoutError."""
-        lines = _Lines(reader, self._seconds)
+        lines = _Lines(connection, self._seconds)
         while (line := await lines.next()) is not None:
             try:
                 request = protocol.decode(line)
                 verb = protocol.check(request)
                 self._may(verb, caller)
                 if verb.name == "events":
-                    await self._events(reader, writer)
+                    await self._events(connection)
                     return
                 reply = await self._answer(verb.name, request, caller)
             except NvcError as error:
                 reply = protocol.failure(error)
-            await self._send(writer, reply)
-            await asyncio.sleep(0)  # nothing above waits when many lines have come at once
+            await self._send(connection, reply)
 
     async def _answer(self, verb: str, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
         handler = self._handlers.get(verb)
@@ -127,16 +121,14 @@ class ControlSocket:
             allowed = f"root and members of {protocol.GROUP}" if verb.reads else "root"
             raise PrivilegeError(f"{verb.name} is for {allowed}, not for user {caller.uid}")
 
-    async def _send(self, writer: asyncio.StreamWriter, message: dict[str, Any]) -> None:
+    async def _send(self, connection: socket.socket, message: dict[str, Any]) -> None:
         try:
             line = protocol.encode(message)
         except AgentError as error:
             line = protocol.encode(protocol.failure(error))
-        writer.write(line)
-        async with asyncio.timeout(self._seconds):
-            await writer.drain()
+        await connections.send(connection, line, self._seconds)
 
-    async def _events(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _events(self, connection: socket.socket) -> None:
         waiting: asyncio.Queue[dict[str, object]] = asyncio.Queue(_WAITING)
         missed = 0
 
@@ -147,10 +139,10 @@ class ControlSocket:
             except asyncio.QueueFull:
                 missed += 1
 
-        gone = asyncio.ensure_future(reader.read(1))
+        gone = asyncio.ensure_future(readable(connection))
         self._journal.listen(told)
         try:
-            await self._send(writer, {"ok": True})
+            await self._send(connection, {"ok": True})
             while True:
                 getting = asyncio.ensure_future(waiting.get())
                 await asyncio.wait((gone, getting), return_when=asyncio.FIRST_COMPLETED)
@@ -158,9 +150,9 @@ class ControlSocket:
                     getting.cancel()
                     return
                 if missed:
-                    await self._send(writer, {"event": "missed", "count": missed})
+                    await self._send(connection, {"event": "missed", "count": missed})
                     missed = 0
-                await self._send(writer, getting.result())
+                await self._send(connection, getting.result())
         finally:
             gone.cancel()
             self._journal.leave(told)
@@ -169,23 +161,27 @@ class ControlSocket:
 class _Lines:
     """Lines of a client. A line that began must end in time; before one begins there is no limit."""
 
-    def __init__(self, reader: asyncio.StreamReader, seconds: float) -> None:
-        self._reader = reader
+    def __init__(self, connection: socket.socket, seconds: float) -> None:
+        self._connection = connection
         self._seconds = seconds
         self._rest = b""
+        self._is_first = True
 
     async def next(self) -> bytes | None:
         """The next line, None at the end. Raises AgentError."""
         until: float | None = None
         loop = asyncio.get_running_loop()
+        if b"\n" in self._rest:
+            await asyncio.sleep(0)  # nothing else waits when many lines have come at once
         while b"\n" not in self._rest:
             if len(self._rest) > protocol.LIMIT:
                 raise AgentError(f"a line longer than {protocol.LIMIT} bytes")
             if self._rest and until is None:
                 until = loop.time() + self._seconds
             try:
-                async with asyncio.timeout_at(until):
-                    more = await self._reader.read(65536)
+                # The first line has come with the connection; between two it is the turn of others.
+                more = await connections.receive(self._connection, until, at_once=self._is_first)
+                self._is_first = False
             except TimeoutError:
                 raise AgentError(f"a line did not end within {self._seconds:g} s") from None
             if not more:

@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 async def readable(file: File) -> None:
     """Until there is something to read, or its other end is gone."""
-    loop = asyncio.get_running_loop()
+    loop, descriptor = asyncio.get_running_loop(), file.fileno()  # of other objects a text is made, for an error
     ready: asyncio.Future[None] = loop.create_future()
 
     def now() -> None:
         if not ready.done():
             ready.set_result(None)
 
-    loop.add_reader(file, now)
+    loop.add_reader(descriptor, now)
     try:
         await ready
     finally:
-        loop.remove_reader(file)
+        loop.remove_reader(descriptor)
 
 
 class Published:
