@@ -130,7 +130,7 @@ class Accounting(Part):
         self._agent = agent
         self._written = time.monotonic()
         for tenant in agent.tenants:
-            self.added(tenant)
+            self._add(tenant)
 
     def handlers(self) -> Mapping[str, Handler]:
         return {"usage": self._usage}
@@ -145,7 +145,9 @@ class Accounting(Part):
         return {}
 
     def added(self, tenant: Tenant) -> None:
-        self._add(tenant)
+        now = time.time()
+        for gpu in tenant.limits.gpus:
+            self._running[tenant.number, gpu.uuid] = _Running(now, 0, 0)
 
     def gone(self, tenant: Tenant) -> None:
         self._add(tenant, is_over=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nvc.agent.idle import Idleness
     from nvc.agent.tenant import Tenant
     from nvc.guard.usage import GpuUsage
+    from nvc.share.entry import StoredShare
     from nvc.share.limits import Limits
     from nvc.share.model import ResolvedGpu
 
@@ -76,6 +77,9 @@ class Claims:
 
     def follow(self, tenant: Tenant) -> None:
         """It is new, or its limits are other ones."""
+        for one in tenant.members:
+            if self.coming.get(one.key) is tenant.limits:  # not those of another container of this name, which waits
+                del self.coming[one.key]
         found = _moving(tenant.limits)
         if found:
             self._moving[tenant.number] = found
@@ -109,17 +113,32 @@ class Claims:
         return time.monotonic() - self._library_at > _STORE_S
 
     def look(self) -> None:
-        """At containers that have a share and no guard: the agent moves no limit of theirs."""
+        """At containers that have a share and no guard: no limit of theirs is moved. Raises NvcError, OSError."""
         keys = {one.key for tenant in self._agent.tenants for one in tenant.members} | self.coming.keys()
         totals = {gpu.uuid: gpu.memory for gpu in self._agent.inventory}
         found: dict[str, int] = {}
-        for entry in store.entries(self._agent.options.shares)[0]:
-            with entry, contextlib.suppress(OSError, ValueError):
-                if entry.record.key not in keys and entry.is_alive():
-                    for gpu in entry.limits().gpus:
-                        size = admission.request(gpu, totals.get(gpu.uuid, 0))
-                        found[gpu.uuid] = found.get(gpu.uuid, 0) + size
+        for record, gpus in self._entries():
+            if record.key not in keys and record.is_alive():
+                for gpu in gpus:
+                    size = admission.request(gpu, totals.get(gpu.uuid, 0))
+                    found[gpu.uuid] = found.get(gpu.uuid, 0) + size
         self._library, self._library_at = found, time.monotonic()
+
+    def _entries(self) -> list[tuple[StoredShare, Sequence[ResolvedGpu]]]:
+        """Of the store, those of ended containers too: as the agent knows them, or read where nothing tells of changes.
+
+        Raises NvcError, OSError.
+        """
+        shares = self._agent.options.shares
+        found: list[tuple[StoredShare, Sequence[ResolvedGpu]]] = []
+        with store.Locked(shares):
+            known = self._agent.promised.look()
+            if known is not None:
+                return list(known.entries())
+        for entry in store.entries(shares)[0]:
+            with entry, contextlib.suppress(OSError, ValueError):
+                found.append((entry.record, entry.limits().gpus))
+        return found
 
     def sight(self, uuid: str) -> Sight | None:
         """None where the driver does not say what is in use: then nobody gets more than it has. Raises nothing."""

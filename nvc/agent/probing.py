@@ -104,7 +104,6 @@ class Probing(Part):
 
     def added(self, tenant: Tenant) -> None:
         self._prober.tenant(tenant.number, [gpu.uuid for gpu in tenant.limits.gpus])
-        self._tend()
 
     def changed(self, tenant: Tenant) -> None:
         self._changed.update(gpu.uuid for gpu in tenant.limits.gpus)

@@ -82,16 +82,21 @@ class Ranges(Part):
 
     def added(self, tenant: Tenant) -> None:
         self._claims.follow(tenant)
-        self._due.set()
+        self._look_soon()
 
     def changed(self, tenant: Tenant) -> None:
         self._claims.follow(tenant)
-        self._due.set()
+        self._look_soon()
 
     def gone(self, tenant: Tenant) -> None:
         self._claims.gone(tenant)
         self._not_before.pop(tenant.number, None)
-        self._due.set()
+        self._look_soon()
+
+    def _look_soon(self) -> None:
+        """Where there is nothing to move, the next look is soon enough."""
+        if self._claims.uuids():
+            self._due.set()
 
     # A container that comes, and one that comes back.
 

@@ -52,8 +52,9 @@ class Tenants(Registry):
                         await part.arriving()
                     member = _member(entry, process)
                     self.unmanaged.check(member, entry.record.group)
+                    limits = None
                     if not self._is_known(member, entry.record.group):
-                        limits = _limits(entry)
+                        limits = _limits(entry)  # once: what is written from now on is taken up by the next look
                         for part in self._parts:
                             await part.making_room(member.key, limits)
                     tenant = await self._find(member)
@@ -63,7 +64,7 @@ class Tenants(Registry):
                     elif group is not None:
                         await self._groups.join(group, entry, member, listener)
                     else:
-                        self._register(entry, member, connection)
+                        self._register(entry, limits or _limits(entry), member, connection)
                         return START
                     return DONE
             except OSError as error:
@@ -113,9 +114,9 @@ class Tenants(Registry):
                 return await self._group(name)  # another container of the group may have come meanwhile
         return None
 
-    def _register(self, entry: Entry, member: Member, connection: Connection) -> None:
+    def _register(self, entry: Entry, limits: Limits, member: Member, connection: Connection) -> None:
         """A new tenant; its monitor is at the other end of the connection. Raises NvcError, OSError."""
-        limits, group, since = _limits(entry), entry.record.group, round(time.time(), 3)
+        group, since = entry.record.group, round(time.time(), 3)
         granted = words(limits) if group else ()
         made = TenantRecord(self._next, **member.as_data(), since=since, group=group, granted=granted)
         self._next += 1
@@ -188,5 +189,7 @@ def _not_added(tenant: Tenant, error: OSError) -> NvcError:
 
 
 def _member(entry: Entry, process: ContainerProcess) -> Member:
-    first = process.first or entry.record.pid
-    return Member(entry.record.key, entry.record.container, first, store.start_time(first), entry.record.name)
+    record = entry.record
+    first = process.first or record.pid
+    started = record.start_time if first and first == record.pid else store.start_time(first)
+    return Member(record.key, record.container, first, started, record.name)

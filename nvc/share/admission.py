@@ -40,7 +40,7 @@ class Promises:
     """What tenants were promised, by GPU. Kept as sums: a question takes no longer with more tenants."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, tuple[str, Sequence[ResolvedGpu]]] = {}
+        self._entries: dict[str, tuple[StoredShare, Sequence[ResolvedGpu]]] = {}
         self._keys: dict[str, set[str]] = {}
         self._gpus: dict[str, _GpuPromises] = {}
 
@@ -51,18 +51,23 @@ class Promises:
         """Instead of what an entry of that key had."""
         self.drop(record.key)
         owner = owner_of(record)
-        self._entries[record.key] = owner, limits.gpus
+        self._entries[record.key] = record, limits.gpus
         self._keys.setdefault(owner, set()).add(record.key)
         self._claim(owner, limits.gpus)
 
     def drop(self, key: str) -> None:
         if key not in self._entries:
             return
-        owner, gpus = self._entries.pop(key)
+        record, gpus = self._entries.pop(key)
+        owner = owner_of(record)
         self._keys[owner].discard(key)
         self._claim(owner, gpus)
         if not self._keys[owner]:
             del self._keys[owner]
+
+    def entries(self) -> Iterable[tuple[StoredShare, Sequence[ResolvedGpu]]]:
+        """All of them, also those of one group."""
+        return self._entries.values()
 
     def of(self, uuid: str, total: int, without: str = "") -> tuple[int, int]:
         """Of a GPU of ``total`` bytes: how many tenants, and their requests together.

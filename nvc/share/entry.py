@@ -58,6 +58,10 @@ class StoredShare(Record):
     group: str = ""
     name: str = ""
 
+    def is_alive(self) -> bool:
+        """Whether the container's first process is still there; True where it is not known."""
+        return self.pid == 0 or start_time(self.pid) == self.start_time
+
 
 def shown_name(name: str) -> str:
     """What an engine calls a container, for people. name: of StoredShare."""
@@ -82,7 +86,7 @@ class Entry:
 
     def is_alive(self) -> bool:
         """Whether its container's first process is still there; True where it is not known."""
-        return self.record.pid == 0 or start_time(self.record.pid) == self.record.start_time
+        return self.record.is_alive()
 
     def open_limits(self) -> int:
         """A descriptor of the limits file, for reading. Raises OSError, ValueError."""

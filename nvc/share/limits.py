@@ -211,4 +211,4 @@ def _text(text: str, room: int) -> bytes:
 
 def _string(content: bytes) -> str:
     text = content.partition(b"\0")[0].decode("ascii", "replace")
-    return "".join(char if char.isprintable() else "?" for char in text)
+    return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)

@@ -7,10 +7,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+from nvc.agent.accounting import Accounting
 from nvc.agent.claims import Claims
 from nvc.agent.part import Part
+from nvc.agent.probing import Probing
+from nvc.agent.ranges import Ranges
 from nvc.agent.state.records import TenantRecord
 from nvc.agent.tenant import Tenant
 from nvc.share.limits import Limits
@@ -45,8 +48,8 @@ def _limits_opened(path: Path, parts: int) -> int:
 
 
 def test_its_limits_are_read_once_for_all_parts(tmp_path: Path) -> None:
-    """Ten times before: each of nine parts had them read."""
-    assert _limits_opened(tmp_path / "one", 1) == _limits_opened(tmp_path / "many", 9) == 2
+    """Ten times before: each of nine parts had them read. Then twice: before and after room was made."""
+    assert _limits_opened(tmp_path / "one", 1) == _limits_opened(tmp_path / "many", 9) == 1
 
 
 class Counted(list[Tenant]):
@@ -82,3 +85,40 @@ def test_gpus_of_shares_that_move_are_known_without_a_look_at_all_tenants() -> N
     claims.coming["4"] = _tenant(4, request=5).limits
     assert claims.uuids() == [UUID]
     assert tenants.looked == 0
+
+
+def _ranges(tenants: list[Tenant]) -> Ranges:
+    agent: Any = SimpleNamespace(tenants=tenants)
+    made = Ranges(*(cast("Any", SimpleNamespace()) for _ in range(2)))
+    made._agent, made._claims = agent, Claims(agent, cast("Any", SimpleNamespace()))
+    return made
+
+
+def test_without_a_share_that_moves_a_container_takes_no_look_at_the_others() -> None:
+    """Each that came, changed or went had all tenants gone through, for those that are to be resumed."""
+    part = _ranges([])
+    for act in (part.added, part.changed, part.gone):
+        act(_tenant(1))
+        assert not part._due.is_set()
+    part.added(_tenant(2, request=5))
+    assert part._due.is_set()
+
+
+def test_what_a_container_was_promised_is_forgotten_when_it_is_a_tenant() -> None:
+    """It was ten seconds later: until then each question went through all that had started."""
+    part, one, other = _ranges([]), _tenant(1, request=5), _tenant(2, request=6)
+    part._claims.coming = {"1": one.limits, "2": _tenant(2, request=6).limits}
+    part.added(one)
+    part.added(other)
+    assert list(part._claims.coming) == ["2"], "another container of its name waits"
+
+
+def test_a_tenant_that_comes_is_not_read_before_it_has_anything() -> None:
+    """Its counters for what it used, its prober's state: a dozen system calls."""
+    accounting, probing, told = Accounting(), Probing(), list[int]()
+    accounting._agent = cast("Any", SimpleNamespace())
+    accounting.added(_tenant(1))
+    assert accounting._running[1, UUID].memory == 0
+    probing._prober = cast("Any", SimpleNamespace(tenant=lambda number, uuids: told.append(number)))
+    probing.added(_tenant(1))
+    assert told == [1]

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from nvc.agent.agent import Agent
+from nvc.agent.claims import Claims
 from nvc.agent.promised import PromisedRequests
 from nvc.agent.verbs import Verbs
 from nvc.base.errors import ContainerError
@@ -116,6 +117,33 @@ def test_it_opens_as_many_files_beside_hundreds_as_beside_one(
         counts[number] = len(OPENED)
         agent.promised.close()
     assert counts[1] == counts[60] > 3
+
+
+def test_what_shares_without_a_guard_have_is_known_without_a_look_at_the_others(tmp_path: Path) -> None:
+    """While a share moved, the whole store was read every two seconds."""
+    directory = str(tmp_path / "s")
+    for key in KEYS:
+        add(directory, key, limits(1))
+    add(directory, "library", limits(2))
+    add(directory, "over", limits(2), since=1)
+    guarded = [SimpleNamespace(number=0, members=[SimpleNamespace(key=key)], limits=limits(1)) for key in KEYS]
+    agent: Any = SimpleNamespace(
+        options=SimpleNamespace(shares=directory),
+        tenants=guarded,
+        inventory=(KNOWN,),
+        promised=PromisedRequests(directory),
+    )
+    claims, idleness = [], cast("Any", SimpleNamespace())
+    for _ in range(2):
+        claims.append(Claims(agent, idleness))
+        with counted():
+            claims[-1].look()
+        assert claims[-1]._library == {UUID: 2 * GIB}
+    assert len(OPENED) <= 4, "the store's directory, and processes without a guard"
+    put(directory, "mem=1Gi", lambda: None, "library")
+    claims[-1].look()
+    assert claims[-1]._library == {UUID: GIB}
+    agent.promised.close()
 
 
 def test_less_than_before_is_given_without_a_look_at_the_others(shares: str) -> None:
