@@ -53,7 +53,8 @@ struct process {
         is_cleared; /* of the current round of queries: it is about this one; calls of its are in flight, or over */
     uint64_t asked_at; /* the driver, about it, last (CLOCK_MONOTONIC ns); 0: never */
     uint64_t asked_falls; /* rm_reported_falls then */
-    uint64_t usage_before[SHARE_MAX_GPUS], excess_before[SHARE_MAX_GPUS]; /* before that */
+    uint64_t excess[SHARE_MAX_GPUS];         /* its part of the tenant's */
+    uint64_t excess_before[SHARE_MAX_GPUS];  /* before calls of the tenant's were in flight */
     uint64_t raced_reported[SHARE_MAX_GPUS]; /* its part of the tenant's */
 };
 

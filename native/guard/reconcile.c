@@ -11,20 +11,18 @@
  * Runs in the tenant's thread, under the tenant's lock.
  */
 #include "clock.h"
-#include "driver_usage.h"
-#include "fair.h"
 #include "guard_private.h"
 #include "held_files.h"
 #include "inflight.h"
 #include "managed.h"
 #include "process.h"
+#include "query.h"
 #include "reconcile.h"
 #include "schedule.h"
 #include "tenant.h"
 #include "unconfirmed.h"
 #include "usage_page.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define FIRST_ASK_NS 5000000u
@@ -37,28 +35,6 @@
 /* No more than this part of the time (1 / PART) goes into asking. */
 #define PART 8u
 
-/* What the driver says of one process, into process->driver_usage; the tenant's burden. */
-static bool query (struct tenant *tenant, struct process *process)
-{
-    uint64_t begun = fair_cpu ();
-    struct process_usage usage;
-    bool known = false;
-
-    pthread_mutex_lock (&tenant->guard->driver_usage_lock);
-    for (uint32_t gpu = 0; guard_driver_usage (tenant->guard) != NULL && gpu < tenant->limits.gpu_count; gpu++) {
-        if (driver_usage_of_process (tenant->guard->driver_usage, tenant->limits.gpus[gpu].uuid, process->pid, &usage) != 0)
-            continue;
-        known = true;
-        process->driver_usage[gpu] = usage.own;
-        process->driver_duplicated[gpu] = usage.duplicated;
-    }
-    pthread_mutex_unlock (&tenant->guard->driver_usage_lock);
-    process->asked_at = guard_now ();
-    process->asked_falls = rm_reported_falls (tenant->rm);
-    fair_spent (tenant, fair_cpu () - begun);
-    return known;
-}
-
 /* Whether what was found up to a second ago is enough: of a living process, of a tenant that has won nothing. */
 static bool is_quiet (const struct tenant *tenant, const struct process *process)
 {
@@ -69,34 +45,22 @@ static bool is_quiet (const struct tenant *tenant, const struct process *process
     return is_quiet;
 }
 
-static bool holds_nothing (const struct tenant *tenant, const struct process *process)
-{
-    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
-        if (process->driver_usage[gpu] != 0 || process->driver_duplicated[gpu] != 0)
-            return false;
-    return true;
-}
-
-/* A process that never had a client holds nothing. One that ended holds what a continued call of its made, until that was asked about. */
-static bool may_hold (const struct tenant *tenant, const struct process *process)
-{
-    return process->serial != 0 && (!process->dead || process->is_inherited || process->is_suspect) &&
-           (process->has_clients || !holds_nothing (tenant, process));
-}
-
-static void query_all (struct tenant *tenant)
-{
-    for (unsigned i = 0; i < tenant->process_end; i++)
-        if (may_hold (tenant, &tenant->processes[i]))
-            query (tenant, &tenant->processes[i]);
-}
-
 static bool is_over (const struct tenant *tenant, uint32_t gpu)
 {
     uint64_t limit = tenant->limits.gpus[gpu].memory;
 
     return limit != 0 && tenant_used (tenant, gpu) > limit &&
            (tenant->excess[gpu] != 0 || tenant->raced[gpu] != 0 || tenant->over[gpu]);
+}
+
+/* What the driver counts of the process's handles, beyond what the ledger has of them: compared by process, or what one has less, by an answer of before
+ * or a file that was closed, would hide what another one has more. */
+static uint64_t beyond_ledger (const struct tenant *tenant, const struct process *process, uint32_t gpu)
+{
+    uint64_t held = process->driver_usage[gpu] + process->driver_duplicated[gpu];
+    uint64_t known = rm_reported (tenant->rm, process->serial, (int) gpu);
+
+    return held > known ? held - known : 0;
 }
 
 /* What the processes hold beyond the ledger. Whether that is above a quota that was kept before. */
@@ -106,18 +70,15 @@ static bool sum_usage (struct tenant *tenant)
 
     unconfirmed_forget (tenant);
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
-        uint64_t sum = 0, duplicated = 0, known;
-
+        tenant->status.driver_usage[gpu] = tenant->excess[gpu] = tenant->raced_reported[gpu] = 0;
         for (unsigned i = 0; i < tenant->process_end; i++) {
-            sum += tenant->processes[i].serial ? tenant->processes[i].driver_usage[gpu] : 0;
-            duplicated += tenant->processes[i].serial ? tenant->processes[i].driver_duplicated[gpu] : 0;
+            struct process *process = &tenant->processes[i];
+
+            if (process->serial == 0)
+                continue;
+            tenant->status.driver_usage[gpu] += process->driver_usage[gpu];
+            unconfirmed_sum (tenant, process, gpu, beyond_ledger (tenant, process, gpu));
         }
-        tenant->status.driver_usage[gpu] = sum;
-        /* Like with like: what is charged beside it, the driver reports for no process. */
-        known = rm_reported (tenant->rm, (int) gpu, duplicated);
-        sum = sum > known ? sum - known : 0;
-        unconfirmed_lower (tenant, gpu, sum);
-        tenant->excess[gpu] = sum - tenant->raced_reported[gpu];
         any |= is_over (tenant, gpu) && !tenant->over[gpu];
     }
     return any;
@@ -127,7 +88,7 @@ enum offender_rank { RANK_SUSPECT_THAT_GREW, RANK_GREW, RANK_SUSPECT };
 
 static bool has_rank (const struct process *process, uint32_t gpu, enum offender_rank rank)
 {
-    bool grew = process->driver_usage[gpu] > process->usage_before[gpu];
+    bool grew = process->excess[gpu] > process->excess_before[gpu];
 
     return process->serial != 0 && !process->dead && (rank == RANK_GREW || process->is_suspect) && (rank == RANK_SUSPECT || grew);
 }
@@ -140,7 +101,9 @@ static void select_offender (struct tenant *tenant, uint32_t gpu)
     bool is_suspected = false, is_found = false;
 
     for (unsigned i = 0; i < tenant->process_end; i++)
-        is_suspected |= tenant->processes[i].is_suspect && tenant->excess[gpu] > tenant->processes[i].excess_before[gpu];
+        is_suspected |= tenant->processes[i].serial != 0 &&
+                        tenant->processes[i].excess[gpu] > tenant->processes[i].excess_before[gpu];
+    is_suspected &= tenant->suspects != 0;
     for (enum offender_rank rank = RANK_SUSPECT_THAT_GREW; is_suspected && !is_found && rank <= RANK_SUSPECT; rank++)
         for (unsigned i = 0; i < tenant->process_end; i++)
             if (has_rank (&tenant->processes[i], gpu, rank)) {
@@ -212,28 +175,12 @@ static uint64_t idle_interval (const struct tenant *tenant)
     uint64_t count = 0, seldom = LAST_ASK_NS;
 
     for (unsigned i = 0; i < tenant->process_end; i++)
-        count += may_hold (tenant, &tenant->processes[i]);
+        count += query_may_hold (tenant, &tenant->processes[i]);
     if (count > ASKS_A_SECOND)
         seldom = LAST_ASK_NS / ASKS_A_SECOND * count;
     seldom = seldom < SELDOM_NS ? seldom : SELDOM_NS;
     /* Memory that comes without a call of the tenant's is not its own doing. The node's balance sees it sooner. */
     return tenant_quiet (tenant, guard_now ()) > seldom ? tenant_quiet (tenant, guard_now ()) : seldom;
-}
-
-/* Clients that it made are there when others have their files: a child that inherited them, another process that was sent them. */
-static bool has_heirs (struct tenant *tenant, const struct process *process)
-{
-    size_t count = rm_clients_of (tenant->rm, process->serial, NULL, 0);
-    uint32_t *clients = tenant_allocate (tenant, count + 1, sizeof (*clients));
-    bool has = false;
-
-    rm_clients_of (tenant->rm, process->serial, clients, count);
-    pthread_mutex_lock (&tenant->guard->driver_usage_lock);
-    for (size_t i = 0; !has && i < count && guard_driver_usage (tenant->guard) != NULL; i++)
-        has = driver_usage_has_client (tenant->guard->driver_usage, clients[i]);
-    pthread_mutex_unlock (&tenant->guard->driver_usage_lock);
-    free (clients);
-    return has;
 }
 
 /* It ended, and the driver says that it holds no memory. Its clients are known for as long as there are some. */
@@ -243,7 +190,7 @@ static void release (struct tenant *tenant, struct process *process)
     unconfirmed_release (tenant, process->serial);
     managed_forget (tenant, process);
     /* A client that it made and another process calls by is taken for that one's; the driver reports for the one that made it. */
-    process->is_inherited = has_heirs (tenant, process) ||
+    process->is_inherited = query_has_heirs (tenant, process) ||
                             (rm_expects_client (tenant->rm, process->serial) && tenant_has_filter (tenant));
     if (process->is_inherited) {
         rm_drop_memory (tenant->rm, process->serial);
@@ -273,9 +220,9 @@ static bool query_due (struct tenant *tenant, uint64_t now, bool *any_published)
         any_cleared |= process->is_suspect;
         known = is_quiet (tenant, process) && usage_page_take (tenant, process, now);
         *any_published |= known;
-        known = known || query (tenant, process);
+        known = known || query_process (tenant, process);
         process->is_inherited = false;
-        if (process->dead && (!known || holds_nothing (tenant, process)))
+        if (process->dead && (!known || query_holds_nothing (tenant, process)))
             release (tenant, process);
     }
     return any_cleared;
@@ -378,19 +325,16 @@ void reconcile_baseline (struct tenant *tenant, struct process *process)
     bool is_first = tenant->suspects == 0, has_won = unconfirmed_is_reported (tenant);
 
     if (process->asked_at == 0)
-        query (tenant, process);
+        query_process (tenant, process);
     /* Others may be made to hold what it wins, and what they hold already is not to be taken for that. */
     for (unsigned i = 0; i < tenant->process_end && (is_first || has_won); i++) {
         struct process *other = &tenant->processes[i];
 
-        if (other->serial == 0)
-            continue;
-        if (may_hold (tenant, other) && (has_won || !is_recent (tenant, other)))
-            query (tenant, other);
-        if (is_first)
-            memcpy (other->usage_before, other->driver_usage, sizeof (other->driver_usage));
+        if (query_may_hold (tenant, other) && (has_won || !is_recent (tenant, other)))
+            query_process (tenant, other);
     }
     sum_usage (tenant);
-    memcpy (process->excess_before, tenant->excess, sizeof (process->excess_before));
-    memcpy (process->usage_before, process->driver_usage, sizeof (process->driver_usage));
+    /* Those of before are older, and lower: what was won since is more than these. */
+    for (unsigned i = 0; is_first && i < tenant->process_end; i++)
+        memcpy (tenant->processes[i].excess_before, tenant->processes[i].excess, sizeof (tenant->processes[i].excess));
 }

@@ -88,7 +88,7 @@ struct tenant {
     unsigned orphan_space_count;
     bool shares_uvm; /* ranges of a UVM file that it mapped outlive a process */
     uint64_t spaces_at, spaces_delay; /* when to look at them (CLOCK_MONOTONIC ns) */
-    uint64_t excess[SHARE_MAX_GPUS]; /* driver-reported usage above the ledger, charged too */
+    uint64_t excess[SHARE_MAX_GPUS]; /* driver-reported usage above the ledger, charged too: the sum of the processes' */
     uint64_t raced[SHARE_MAX_GPUS]; /* won by continued calls: charged until there is no process any more */
     uint64_t raced_reported[SHARE_MAX_GPUS]; /* of them, what the driver reports still: the sum of the processes' */
     unsigned unconfirmed_calls; /* continued calls that may have taken what is not charged yet, at the most */

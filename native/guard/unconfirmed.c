@@ -4,8 +4,8 @@
  * process in that time is preceded by a question.
  *
  * What was won, and is reported still, is no growth. Were it given back between two questions, as much that was won meanwhile would be none
- * either. So a FREE is followed by a question too, the files of a tenant that has won something are held until its process ends, and
- * what one process gives back does not count for another.
+ * either. So a FREE is followed by a question too, and the files of a tenant that has won something are held until its process ends. All this is
+ * counted by process: what one gives back, or has less than the ledger, is of no account for another.
  */
 #include "unconfirmed.h"
 #include "guard_private.h"
@@ -51,8 +51,9 @@ bool unconfirmed_hold (struct tenant *tenant, pid_t thread, uint32_t client)
         make_room (tenant);
     file = tenant->unconfirmed_count < UNCONFIRMED_FILES ? fcntl (tenant->copy, F_DUPFD_CLOEXEC, 0) : -1;
     if (file >= 0)
-        tenant->unconfirmed[tenant->unconfirmed_count++] = (struct unconfirmed_file) { file, client, tenant->current->serial,
-                                                                                       thread };
+        tenant->unconfirmed[tenant->unconfirmed_count++] = (struct unconfirmed_file) {
+            .file = file, .client = client, .serial = tenant->current->serial, .thread = thread
+        };
     return file >= 0;
 }
 
@@ -64,14 +65,6 @@ static uint64_t rounded_up (const struct tenant *tenant, uint64_t reported)
     return reported + (of_pages < of_calls ? of_pages : of_calls);
 }
 
-/* What was given back since is not to hide what is won after it. */
-static void lower (struct tenant *tenant, uint32_t gpu)
-{
-    for (unsigned i = 0; i < tenant->process_end; i++)
-        if (tenant->processes[i].excess_before[gpu] > tenant->excess[gpu])
-            tenant->processes[i].excess_before[gpu] = tenant->excess[gpu];
-}
-
 bool unconfirmed_is_reported (const struct tenant *tenant)
 {
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
@@ -80,58 +73,43 @@ bool unconfirmed_is_reported (const struct tenant *tenant)
     return false;
 }
 
-void unconfirmed_lower (struct tenant *tenant, uint32_t gpu, uint64_t most)
+void unconfirmed_sum (struct tenant *tenant, struct process *process, uint32_t gpu, uint64_t beyond)
 {
-    if (tenant->raced_reported[gpu] == 0)
-        return;
-    tenant->raced_reported[gpu] = 0;
-    for (unsigned i = 0; i < tenant->process_end; i++) {
-        struct process *process = &tenant->processes[i];
-        uint64_t room = most - tenant->raced_reported[gpu];
-
-        if (process->serial == 0)
-            continue;
-        room = room < process->driver_usage[gpu] ? room : process->driver_usage[gpu];
-        if (process->raced_reported[gpu] > room)
-            process->raced_reported[gpu] = room;
-        tenant->raced_reported[gpu] += process->raced_reported[gpu];
-    }
+    if (process->raced_reported[gpu] > beyond)
+        process->raced_reported[gpu] = beyond;
+    process->excess[gpu] = beyond - process->raced_reported[gpu];
+    tenant->raced_reported[gpu] += process->raced_reported[gpu];
+    tenant->excess[gpu] += process->excess[gpu];
 }
 
-/* The parts of the processes that grew, then of any: which of them won it nothing tells. */
-static void attribute (struct tenant *tenant, uint32_t gpu, uint64_t reported)
+/* What the process has more than before was won, whichever process made the call. What it has less hides nothing that is won later. */
+static uint64_t take_won (struct process *process, uint32_t gpu)
 {
-    tenant->raced_reported[gpu] += reported;
-    for (int must_grow = 1; must_grow >= 0 && reported > 0; must_grow--)
-        for (unsigned i = 0; i < tenant->process_end && reported > 0; i++) {
-            struct process *process = &tenant->processes[i];
-            uint64_t room = process->driver_usage[gpu] - process->raced_reported[gpu];
+    uint64_t won;
 
-            if (process->serial == 0 || (must_grow != 0 && process->driver_usage[gpu] <= process->usage_before[gpu]))
-                continue;
-            room = room < reported ? room : reported;
-            process->raced_reported[gpu] += room;
-            reported -= room;
-        }
+    if (process->excess[gpu] <= process->excess_before[gpu]) {
+        process->excess_before[gpu] = process->excess[gpu];
+        return 0;
+    }
+    won = process->excess[gpu] - process->excess_before[gpu];
+    process->excess[gpu] = process->excess_before[gpu];
+    process->raced_reported[gpu] += won;
+    return won;
 }
 
 void unconfirmed_settle (struct tenant *tenant)
 {
-    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++) {
-        uint64_t before = UINT64_MAX;
+    for (uint32_t gpu = 0; tenant->suspects != 0 && gpu < tenant->limits.gpu_count; gpu++) {
+        uint64_t won = 0;
 
-        for (unsigned i = 0; i < tenant->process_end; i++) {
-            const struct process *process = &tenant->processes[i];
-
-            if (process->serial != 0 && process->is_suspect && process->excess_before[gpu] < before)
-                before = process->excess_before[gpu];
-        }
-        if (tenant->excess[gpu] > before) {
-            tenant->raced[gpu] += rounded_up (tenant, tenant->excess[gpu] - before);
-            attribute (tenant, gpu, tenant->excess[gpu] - before);
-            tenant->excess[gpu] = before;
-        }
-        lower (tenant, gpu);
+        for (unsigned i = 0; i < tenant->process_end; i++)
+            if (tenant->processes[i].serial != 0)
+                won += take_won (&tenant->processes[i], gpu);
+        if (won == 0)
+            continue;
+        tenant->raced[gpu] += rounded_up (tenant, won);
+        tenant->raced_reported[gpu] += won;
+        tenant->excess[gpu] -= won;
     }
     tenant->unconfirmed_calls = tenant->inflight_count;
 }

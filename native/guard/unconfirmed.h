@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct process;
 struct tenant;
 
 #define UNCONFIRMED_FILES 64u
@@ -22,9 +23,9 @@ bool unconfirmed_hold (struct tenant *tenant, pid_t thread, uint32_t client);
 /* What the driver reports beyond the ledger and beyond what it did before these calls was won by them: it is charged until the
  * tenant has no process behind the filter any more, for nothing tells what else holds it by then. After a query about all processes. */
 void unconfirmed_settle (struct tenant *tenant);
-/* What was won and is reported no more hides nothing that is won after it, by this process or another one. Each process's part is at most what the
- * driver reports for it, and all of them together at most `most` bytes. */
-void unconfirmed_lower (struct tenant *tenant, uint32_t gpu, uint64_t most);
+/* The process holds so much beyond the ledger: what it has won and holds no more hides nothing that is won after it. Sets its excess, and adds its parts to
+ * the tenant's. */
+void unconfirmed_sum (struct tenant *tenant, struct process *process, uint32_t gpu, uint64_t beyond);
 bool unconfirmed_is_reported (const struct tenant *tenant);
 /* Without a process that has called the driver nothing is unconfirmed; and without one behind the filter nothing is left of what was won. */
 void unconfirmed_forget (struct tenant *tenant);

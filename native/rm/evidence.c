@@ -50,8 +50,6 @@ static bool enter_memory (struct rm *rm, uint64_t file, uint32_t client, uint32_
     object = tracker_add (rm, file, client, parent, handle, CLASS_VIDEO_MEMORY);
     if (object != NULL && class != NV_MEMORY_FABRIC)
         memory_commit (rm, object, gpu, 0, bytes);
-    if (object != NULL && object->memory != NULL)
-        memory_disown (rm, object->memory);
     return object != NULL;
 }
 

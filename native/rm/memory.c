@@ -67,56 +67,46 @@ void memory_drop (struct rm *rm, struct memory *memory)
     pool_give (&rm->memory_pool, memory);
 }
 
-/* Of the numbers that are compared with what the driver reports. */
-static void report (struct rm *rm, const struct memory *memory, bool on)
+/* The driver counts a handle for the process that made its client, and for the GPU of the device that it is below
+ * (gpuFindClientInfoWithPidIterator): as private, owned or duplicated, by what others have, and as one of them whatever they do. */
+static void count (struct rm *rm, struct object *object, bool is_on)
 {
-    struct reported *of = &rm->reported[memory->gpu >= 0 ? memory->gpu : 0];
-    uint64_t sign = on ? 1 : UINT64_MAX;
+    const struct memory *memory = object->memory;
+    struct client *client = object->client;
+    struct file *maker;
 
-    if (memory->gpu < 0 || memory->handles == 0)
+    if (!is_guard (rm) || object->is_counted == is_on || memory->gpu < 0 || (is_on && tracker_gpu (rm, object) != memory->gpu))
         return;
-    of->bytes += sign * memory->reported;
-    of->duplicates += sign * memory->reported * (memory->handles - 1);
-    of->disowned += sign * (memory->is_disowned ? memory->reported : 0);
+    object->is_counted = is_on;
+    client->counted += is_on ? 1 : UINT64_MAX;
+    maker = tracker_file (rm, client->maker, false);
+    if (maker != NULL)
+        maker->reported[memory->gpu] += is_on ? memory->reported : -memory->reported;
 }
 
-void memory_set_gpu (struct rm *rm, struct memory *memory, int gpu, uint64_t bytes)
-{
-    report (rm, memory, false);
-    memory->gpu = gpu;
-    memory->bytes = bytes;
-    report (rm, memory, true);
-}
-
-void memory_disown (struct rm *rm, struct memory *memory)
-{
-    report (rm, memory, false);
-    memory->is_disowned = true;
-    report (rm, memory, true);
-}
-
-/* The driver counts a handle for the GPU of the device that it is below (gpuFindClientInfoWithPidIterator). */
 void memory_join (struct rm *rm, struct object *object, struct memory *memory)
 {
     object->memory = memory;
-    object->is_counted = tracker_gpu (rm, object) == memory->gpu;
-    report (rm, memory, false);
-    memory->handles += object->is_counted;
-    report (rm, memory, true);
+    count (rm, object, true);
 }
 
 void memory_leave (struct rm *rm, struct object *object)
 {
-    struct memory *memory = object->memory;
-
-    if (memory == NULL)
+    if (object->memory == NULL)
         return;
-    report (rm, memory, false);
-    memory->handles -= object->is_counted;
-    memory->is_disowned |= object->is_owner;
-    report (rm, memory, true);
+    count (rm, object, false);
     rm->reported_falls++;
-    memory_drop (rm, memory);
+    memory_drop (rm, object->memory);
+}
+
+void rm_client_gone (struct rm *rm, uint32_t handle)
+{
+    struct object *top = tracker_find (rm, handle, handle);
+
+    for (struct object *object = top; object != NULL; object = tracker_next (top, object))
+        if (object->memory != NULL)
+            count (rm, object, false);
+    rm->reported_falls++;
 }
 
 void memory_commit (struct rm *rm, struct object *object, int gpu, uint64_t reserved, uint64_t bytes)
@@ -151,6 +141,5 @@ void memory_commit (struct rm *rm, struct object *object, int gpu, uint64_t rese
     if (memory == NULL)
         return;
     memory->reported = granted;
-    object->is_owner = true;
     memory_join (rm, object, memory);
 }

@@ -139,6 +139,7 @@ void outcome_expect (struct rm *rm, const struct rm_call *call)
         .tries = is_client ? 0 : TRIES,
         .is_open = true,
         .is_pending = true,
+        .maker = call->file,
         .begun = call->own.outcome,
         .begun_least = call->own.outcome,
     };
@@ -205,7 +206,7 @@ bool rm_expects_client (const struct rm *rm, uint64_t file)
     bool expects = rm->has_lost_named;
 
     for (unsigned i = 0; i < NAMED_MAX; i++)
-        expects |= rm->named[i].is_open && rm->named[i].file == file;
+        expects |= rm->named[i].is_open && rm->named[i].maker == file;
     return expects && rm->unconfirmed != 0;
 }
 

@@ -73,7 +73,6 @@ void rm_drop_memory (struct rm *rm, uint64_t name)
         for (struct object *object = client->object; object != NULL; object = tracker_next (client->object, object)) {
             memory_leave (rm, object);
             object->memory = NULL;
-            object->is_counted = object->is_owner = false;
         }
     }
 }

@@ -314,16 +314,11 @@ void rm_destroy (struct rm *rm)
     host->release (context, rm, sizeof (*rm));
 }
 
-uint64_t rm_reported (const struct rm *rm, int gpu, uint64_t duplicated)
+uint64_t rm_reported (const struct rm *rm, uint64_t name, int gpu)
 {
-    const struct reported *of = &rm->reported[gpu >= 0 && gpu < RM_MAX_GPUS ? gpu : 0];
-    uint64_t foreign;
+    const struct file *file = (const struct file *) table_find (&rm->files, name);
 
-    if (gpu < 0 || gpu >= RM_MAX_GPUS)
-        return 0;
-    /* Owned by one of the tenant's handles a piece has one duplicate less than handles. */
-    foreign = duplicated > of->duplicates ? duplicated - of->duplicates : 0;
-    return of->bytes - (foreign < of->disowned ? foreign : of->disowned);
+    return file != NULL && gpu >= 0 && gpu < RM_MAX_GPUS ? file->reported[gpu] : 0;
 }
 
 uint64_t rm_reported_falls (const struct rm *rm) { return rm->reported_falls; }

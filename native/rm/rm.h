@@ -253,7 +253,7 @@ bool rm_is_scheduled (const struct rm *rm, uint64_t file, uint32_t client);
 uint64_t rm_file_of (const struct rm *rm, uint32_t client);
 /* Clients that are, or were when they were entered, of this file: up to `capacity`; returns how many there are. */
 size_t rm_clients_of (const struct rm *rm, uint64_t file, uint32_t *clients, size_t capacity);
-/* Whether a continued call of this file was to make a client, of which nothing was found: it may be there, under whatever name. */
+/* Whether a continued call of this file's came to what was not found: a client perhaps, whatever the call was to make. */
 bool rm_expects_client (const struct rm *rm, uint64_t file);
 /* Of the clients that were made on this file the driver has no memory any more. */
 void rm_drop_memory (struct rm *rm, uint64_t file);
@@ -293,9 +293,13 @@ void rm_file_ended (struct rm *rm, uint64_t file);
 /* The same of all clients of a file. */
 size_t rm_file_pieces (const struct rm *rm, uint64_t file, struct rm_piece *pieces, size_t capacity);
 
-/* Bytes of a GPU that the driver should report for the tenant's clients as private or owned (GET_PID_INFO), if the ledger has all
- * that they hold. duplicated: bytes that it reports as duplicates (memSharedDuped), each handle: among them is what others own. */
-uint64_t rm_reported (const struct rm *rm, int gpu, uint64_t duplicated);
+/* Bytes of a GPU that the driver should report for the clients that were entered with this file (GET_PID_INFO: private, owned and duplicated), if the
+ * ledger has all that they hold. */
+uint64_t rm_reported (const struct rm *rm, uint64_t file, int gpu);
+/* Those of them of which that is more than nothing: up to `capacity`; returns how many there are. */
+size_t rm_reported_clients (const struct rm *rm, uint64_t file, uint32_t *clients, size_t capacity);
+/* The driver does not have the client any more: it reports nothing of it. What was charged for it stays charged. */
+void rm_client_gone (struct rm *rm, uint32_t client);
 /* Continued allocations of which no object was found. Each may have become a channel group; the driver reports the buffers of its
  * context (so many bytes of one GPU) for no process. */
 uint64_t rm_unconfirmed (const struct rm *rm);

@@ -54,10 +54,8 @@ struct memory {
     int32_t gpu; /* the GPU charged; GPU_UNKNOWN: none yet, bytes wait */
     uint32_t references;
     uint32_t seen; /* by rm_pieces */
-    uint32_t handles; /* objects of which the driver says that they have it: GET_PID_INFO */
-    uint64_t reported; /* bytes, as it does; less than what is charged where it hands out more */
+    uint64_t reported; /* bytes, as the driver does (GET_PID_INFO); less than what is charged where it hands out more */
     bool is_exported;
-    bool is_disowned; /* what made it is freed, or not this tenant's */
     bool is_foreign; /* another tenant's or the host's */
 };
 
@@ -88,8 +86,7 @@ struct object {
     bool is_stopped; /* channel: by rm_freeze */
     bool has_asked; /* group */
     bool is_found; /* group: it was not seen to be made */
-    bool is_counted; /* one of its memory's `handles` */
-    bool is_owner; /* its memory was made with it */
+    bool is_counted; /* in its client's maker's `reported` */
 };
 
 struct client {
@@ -97,6 +94,7 @@ struct client {
     struct client *file_before, *file_after;
     struct file *file;
     uint64_t maker; /* the name of the file that it was entered with */
+    uint64_t counted; /* objects that are */
     struct object *object;
     struct object *subdevices, *groups, *channels;
 };
@@ -114,6 +112,7 @@ struct file {
     struct client *clients;
     struct export *exports;
     uint32_t gpus; /* UVM: bits of those registered */
+    uint64_t reported[RM_MAX_GPUS]; /* of the handles of the clients that were entered with it */
     bool is_ended; /* rm_file_ended */
 };
 
@@ -132,12 +131,6 @@ struct external {
     uint32_t weight; /* not below its children's */
 };
 
-/* Of a GPU's pieces with handles that the driver counts: their bytes, as it reports them; the same for every handle but one; and of
- * those whose owner may be a handle that the ledger does not have, UVM's or another tenant's. */
-struct reported {
-    uint64_t bytes, duplicates, disowned;
-};
-
 /* What a continued allocation was said to make: an object, which is asked about at the next calls of its client; or a client, which is
  * known by the first call on it through the same descriptor. */
 #define NAMED_MAX 128u
@@ -148,6 +141,7 @@ struct named {
     uint32_t tries; /* that are left */
     bool is_open; /* it was not found yet */
     bool is_pending; /* the call is not over */
+    uint64_t maker; /* the file of the call */
     uint64_t begun, over, found; /* rm->serial; begun 0: this place is free */
     uint64_t begun_least; /* of those too of which there is no record any more (bypass) */
 };
@@ -162,10 +156,9 @@ struct rm {
     struct client *clients;
     uint64_t client_count, memory_count, serial;
     uint64_t bytes[RM_MAX_GPUS];
-    struct reported reported[RM_MAX_GPUS];
     uint32_t ended; /* files that are */
     uint64_t exported; /* pieces that were exported by a descriptor */
-    uint64_t reported_falls; /* how often one of reported[] may have fallen */
+    uint64_t reported_falls; /* how often a file's reported[] may have fallen */
     uint64_t unconfirmed; /* continued allocations of which no object was found */
     struct named named[NAMED_MAX];
     uint64_t doubt_until; /* rm->serial until which calls that are in no record any more may have made channels */
@@ -203,10 +196,6 @@ uint64_t memory_footprint (const struct rm *rm, uint64_t bytes);
 /* A handle that the driver counts, for which a reference was taken; and its end, which drops the reference. */
 void memory_join (struct rm *rm, struct object *object, struct memory *memory);
 void memory_leave (struct rm *rm, struct object *object);
-/* Its GPU, which was not known; it is charged so many bytes. */
-void memory_set_gpu (struct rm *rm, struct memory *memory, int gpu, uint64_t bytes);
-/* Found, not made: another handle, of whichever client, may own it. */
-void memory_disown (struct rm *rm, struct memory *memory);
 /* The driver granted `bytes` where `reserved` were taken from `gpu`'s quota: makes the charge right. */
 void memory_commit (struct rm *rm, struct object *object, int gpu, uint64_t reserved, uint64_t bytes);
 

@@ -207,6 +207,20 @@ size_t rm_clients_of (const struct rm *rm, uint64_t file, uint32_t *clients, siz
     return count;
 }
 
+size_t rm_reported_clients (const struct rm *rm, uint64_t file, uint32_t *clients, size_t capacity)
+{
+    size_t count = 0;
+
+    for (const struct client *client = rm->clients; client != NULL; client = client->after) {
+        if (client->maker != file || client->counted == 0)
+            continue;
+        if (count < capacity)
+            clients[count] = (uint32_t) client->object->link.key;
+        count++;
+    }
+    return count;
+}
+
 int tracker_gpu (const struct rm *rm, const struct object *object)
 {
     const struct object *device = object->device;
@@ -244,7 +258,8 @@ static void charge_waiting (struct rm *rm, struct object *device, int gpu)
         if (at->memory == NULL || at->memory->gpu != GPU_UNKNOWN)
             continue;
         memory_charge (rm, gpu, at->memory->bytes, &charged);
-        memory_set_gpu (rm, at->memory, gpu, charged);
+        at->memory->gpu = gpu;
+        at->memory->bytes = charged;
     }
 }
 

@@ -282,7 +282,7 @@ static void choose_race (struct chooser *chooser, struct step *step)
     step->other.kind = step->action.kind == OS_MEMORY ? OS_MEMORY : kinds[draw (chooser, sizeof (kinds))];
     choose_action (chooser, &step->other);
     step->delay = (uint8_t) (1 + (chance (chooser, 40) ? draw (chooser, 6) : 0));
-    /* The descriptor is not read again: the call is made by whom, and on what, the other one is to be about. */
+    /* Another file under the descriptor: n52 of the recorded sequences. */
     memcpy (step->action.words, step->other.words, 2);
 }
 

@@ -290,6 +290,9 @@ int world_ioctl (struct task *task, unsigned slot, uint32_t request, void *argum
     }
     if (!is_raced)
         return kernel_call (task, file, request, argument);
+    /* The kernel looks the descriptor up again, too. */
+    if (task->files[other->words[D] % TASK_FILES] != NULL)
+        file = task->files[other->words[D] % TASK_FILES];
     *call = (struct pending) {
         .task = task, .thread = thread, .file = description_hold (file), .request = request, .delay = delay, .action = *other
     };

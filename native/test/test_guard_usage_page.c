@@ -8,6 +8,7 @@
 #include "guard/reconcile.h"
 #include "guard/usage_page.h"
 #include "no_driver_usage.h"
+#include "rm/state.h"
 #include "tap.h"
 
 #include <stddef.h>
@@ -17,22 +18,26 @@
 #define SECOND UINT64_C (1000000000)
 #define MIB (UINT64_C (1) << 20)
 
-static uint64_t clock_now = 1000 * SECOND, held;
+#define OTHER_PID 77
+#define CLIENT 0xc1d00001u
+#define DEVICE 0x5c000000u
+
+static uint64_t clock_now = 1000 * SECOND, held, held_by_other;
 static unsigned asked;
 
 uint64_t guard_now (void) { return clock_now; }
 
 long driver_usage_of_process (struct driver_usage *usage, const uint8_t uuid[16], pid_t pid, struct process_usage *found)
 {
-    (void) usage, (void) uuid, (void) pid;
+    (void) usage, (void) uuid;
     asked++;
-    *found = (struct process_usage) { .own = held };
+    *found = (struct process_usage) { .own = pid == OTHER_PID ? held_by_other : held };
     return 0;
 }
 
 static struct guard guard;
 static struct tenant *tenant;
-static struct process *process;
+static struct process *process, *other;
 static uint64_t sequence;
 
 static void put (const void *from, size_t size, size_t at)
@@ -65,6 +70,15 @@ static unsigned look (void)
     atomic_store (&tenant->called_at, clock_now); /* tenants that make no call: test_guard_quiet.c */
     reconcile_due (tenant, clock_now);
     return asked;
+}
+
+/* What a call of the process has made, as the ledger takes it. */
+static void enter_ledger (uint64_t serial, uint64_t bytes)
+{
+    struct object *device = tracker_add (tenant->rm, serial, CLIENT, CLIENT, DEVICE, CLASS_DEVICE);
+
+    tracker_set_device_gpu (tenant->rm, device, 0);
+    memory_commit (tenant->rm, tracker_add (tenant->rm, serial, CLIENT, DEVICE, DEVICE + 1, CLASS_VIDEO_MEMORY), 0, 0, bytes);
 }
 
 static void again (void)
@@ -115,6 +129,30 @@ int main (void)
     again ();
     publish ((uint32_t) getpid (), 5 * MIB, clock_now + SECOND / 2);
     tap_ok (look () == 1 && tenant->excess[0] == 0, "what was freed since the page's answer is not charged");
+
+    again ();
+    enter_ledger (process->serial, 64 * MIB);
+    tenant->retained.files[tenant->retained.file_count++] = (struct held_file) { CLIENT, guard.contention, process->serial };
+    other = &tenant->processes[1];
+    *other = *process;
+    other->serial = TENANT_PROCESSES + 1;
+    other->pid = OTHER_PID;
+    held = 0;
+    held_by_other = 3 * MIB;
+    (void) look ();
+    tap_ok (tenant->excess[0] == 3 * MIB, "what the ledger has of one process hides nothing of another one's");
+    reconcile_baseline (tenant, other);
+    process_set_suspect (tenant, other, true);
+    held_by_other = 8 * MIB;
+    (void) look ();
+    tap_ok (tenant->raced[0] == 5 * MIB && tenant->excess[0] == 3 * MIB, "and what that one wins is charged as won");
+    process_set_suspect (tenant, other, false);
+    *other = (struct process) { 0 };
+    tenant->retained.file_count = 0;
+    (void) look ();
+    tap_ok (rm_reported (tenant->rm, process->serial, 0) == 0,
+            "of a client that is gone, whose file is not held, nothing is expected to be reported");
+    rm_close_file (tenant->rm, process->serial);
 
     again ();
     process_set_suspect (tenant, process, true);

@@ -146,6 +146,31 @@ static bool agrees (const struct fake *fake, uint32_t instance)
     return fake_charged (fake, (int) instance) == (is_known ? fake_bytes (fake, instance) : 0);
 }
 
+/* Bytes that the driver counts for the process of a file: of each handle, below a device of the piece's GPU. */
+static uint64_t handles (const struct fake *fake, uint64_t file, uint32_t instance)
+{
+    uint64_t sum = 0;
+
+    for (unsigned i = 0; i < fake->object_count; i++) {
+        const struct fake_object *object = &fake->objects[i];
+
+        if (object->live && object->file == file && object->instance == instance && object->memory >= 0 &&
+            fake->memories[object->memory].instance == instance)
+            sum += fake->memories[object->memory].bytes;
+    }
+    return sum;
+}
+
+/* Otherwise what the ledger has too much of one process would hide what it does not have. */
+static bool reports_agree (const struct fake *fake)
+{
+    for (uint64_t file = 1; file <= FILES; file++)
+        for (uint32_t gpu = 0; gpu < 2; gpu++)
+            if (rm_reported (fake->rm, file, (int) gpu) != handles (fake, file, gpu))
+                return false;
+    return true;
+}
+
 /* A guard's tenant is charged at least what the driver holds: it may be more (rounded up; contexts). Clients that nothing was done
  * with are in no record. */
 static bool guard_agrees (struct fake *fake, const struct rm_totals *totals)
@@ -155,13 +180,12 @@ static bool guard_agrees (struct fake *fake, const struct rm_totals *totals)
     for (unsigned i = 0; i < fake->object_count; i++)
         unknown += fake->objects[i].live && !rm_has_object (fake->rm, fake->objects[i].client, fake->objects[i].handle);
     for (int gpu = 0; gpu < 2; gpu++)
-        if (fake_charged (fake, gpu) == UINT64_MAX || fake_charged (fake, gpu) < fake_bytes (fake, (uint32_t) gpu) ||
-            rm_reported (fake->rm, gpu, 0) > fake_bytes (fake, (uint32_t) gpu))
+        if (fake_charged (fake, gpu) == UINT64_MAX || fake_charged (fake, gpu) < fake_bytes (fake, (uint32_t) gpu))
             return false;
     for (unsigned i = 0; i < fake->object_count && unknown > 0; i++)
         unknown -= fake->objects[i].live && fake->objects[i].client == fake->objects[i].handle &&
                    !rm_has_object (fake->rm, fake->objects[i].client, fake->objects[i].client);
-    return unknown == 0 && totals->memories == memories (fake);
+    return unknown == 0 && totals->memories == memories (fake) && reports_agree (fake);
 }
 
 static bool all_agrees (struct fake *fake, const struct rm_totals *totals)

@@ -291,14 +291,14 @@ static void charges (void)
 
     for (unsigned i = 0; i < 3; i++)
         fake_memory (fake, FILE_A, bed.client, bed.device, &handles[i], &bytes);
-    tap_ok (fake_charged (fake, 0) == 3 * 64 * 1024 && rm_reported (fake->rm, 0, 0) == 3 * 4096,
+    tap_ok (fake_charged (fake, 0) == 3 * 64 * 1024 && rm_reported (fake->rm, FILE_A, 0) == 3 * 4096,
             "M5: pieces of 4 KiB are charged what they take, 64 KiB each, and compared with what the driver reports");
     for (unsigned i = 0; i < 3; i++)
         fake_free (fake, FILE_A, bed.client, handles[i]);
-    tap_ok (fake_charged (fake, 0) == 0 && rm_reported (fake->rm, 0, 0) == 0, "and refunded so");
+    tap_ok (fake_charged (fake, 0) == 0 && rm_reported (fake->rm, FILE_A, 0) == 0, "and refunded so");
 
     group = fake_group (fake, FILE_A, bed.client, bed.device, COMPUTE);
-    tap_ok (fake_charged (fake, 0) == CONTEXT && rm_reported (fake->rm, 0, 0) == 0, "M6: a group's context is charged");
+    tap_ok (fake_charged (fake, 0) == CONTEXT && rm_reported (fake->rm, FILE_A, 0) == 0, "M6: a group's context is charged");
     for (unsigned i = 0; i < 100 && fake_group (fake, FILE_A, bed.client, bed.device, COMPUTE) != 0; i++)
         continue;
     tap_ok (fake->notes[RM_OVER_QUOTA] == 1 && fake_charged (fake, 0) <= 100 * MIB,
