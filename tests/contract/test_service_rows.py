@@ -13,7 +13,7 @@ def a_row(*, slower: float = 1.0, alone: float = 5.0, kept: float = 0.7, busy: f
     """Of a hundred requests, the slowest four times as long as the others."""
     times = [alone] * 98 + [4 * alone] * 2
     rows = [one * slower for one in times]
-    return Row("encoder", "training", way, 0.3, busy, 20.0, times, rows, [20.0 * kept, 20.0 * kept])
+    return Row("encoder", "training", way, 0.3, busy, 20.0, 0.9, times, rows, [20.0 * kept, 20.0 * kept])
 
 
 def test_percentiles_are_beside_and_alone() -> None:

@@ -17,7 +17,8 @@ _BAR, _LINE, _LEFT, _SCALE, _MOST = 14, 44, 330, 90, 6.0
 class Row:
     """alone, beside: milliseconds of requests, of windows that took turns. rates: of the neighbour in those beside.
 
-    busy: the part of the time that the service keeps the GPU busy alone. most: the neighbour's rate alone.
+    busy: the part of the time that the service keeps the GPU busy alone. most: the neighbour's rate alone. clock: the
+    part of the GPU's highest SM clock that it ran at meanwhile.
     """
 
     service: str
@@ -26,6 +27,7 @@ class Row:
     load: float
     busy: float
     most: float
+    clock: float
     alone: list[float] = field(default_factory=list)
     beside: list[float] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
@@ -73,7 +75,8 @@ def page(rows: Sequence[Row], machine: str, plot: str, left_out: Sequence[str] =
         text += (
             f"\n## {service} beside {neighbour}, {first.load:.0%} load\n\nAlone p50 {first.of(0.5)[1]:.2f}, "
             f"p99 {first.of(0.99)[1]:.2f} ms, and the GPU busy for {first.busy:.2f} of the time; "
-            f"the neighbour alone {first.most:.2f}/s.\n\n| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}\n"
+            f"the neighbour alone {first.most:.2f}/s, at {first.clock:.0%} of the highest SM clock.\n\n"
+            f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}\n"
         )
         text += "".join(f"| {' | '.join(row.cells())} |\n" for row in those)
         text += twice(those)

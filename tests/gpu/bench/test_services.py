@@ -45,6 +45,8 @@ SECONDS = float(os.environ.get("NVC_BENCH_SECONDS", "1500"))
 WINDOW = float(os.environ.get("NVC_BENCH_WINDOW", "20"))
 ROWS = re.compile(os.environ.get("NVC_BENCH_ROWS", ""))
 LOAD, SEED, CLOSED, SETTLE = 0.3, 20261125, 200, 2.5
+#: Of the highest SM clock. On a GPU that seemed to be held back, services took five times as long, alone and beside.
+LEAST_CLOCK = 0.5
 #: What starting a service and its neighbour may take; what a row takes beside its windows.
 STARTS_S, BESIDE_S = 25.0, 3.5
 
@@ -125,8 +127,19 @@ def mps(threads: int) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
         shutil.rmtree(place, ignore_errors=True)
 
 
+def clock() -> float:
+    """The part of its highest SM clock at which the busy GPU runs. Raises AssertionError below LEAST_CLOCK."""
+    query = "clocks.sm,clocks.max.sm,clocks_event_reasons.active"
+    command = ["nvidia-smi", f"--id={first_gpu()[0]}", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
+    now, most, reasons = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip().split(", ")
+    assert int(now) >= LEAST_CLOCK * int(most), (
+        f"the GPU is held back to {now} of {most} MHz, clocks_event_reasons.active {reasons}"
+    )
+    return int(now) / int(most)
+
+
 class Pair:
-    """A service and its neighbour, started together."""
+    """A service and its neighbour, started together. Raises Silent."""
 
     def __init__(
         self,
@@ -149,7 +162,10 @@ class Pair:
         assert self.neighbour.line().startswith("ready")
         self.capacity = float(self.service.ask(f"closed {CLOSED}"))
         self.neighbour.ask("rate 0.5")
-        self.most = float(self.neighbour.ask("rate 3"))
+        self.neighbour.tell("rate 3")
+        time.sleep(1.5)
+        self.clock = clock()
+        self.most = float(self.neighbour.line())
 
     def window(self, seconds: float, seed: int) -> list[float]:
         return [one / 1000 for one in json.loads(self.service.ask(f"open {LOAD * self.capacity} {seconds} {seed}"))]
@@ -193,7 +209,7 @@ class Bench:
                         continue
                     if way in GUARDED:
                         self._share(pair.tenants, *GUARDED[way])
-                    row = Row(service, neighbour, way, LOAD, busy, pair.most)
+                    row = Row(service, neighbour, way, LOAD, busy, pair.most, pair.clock)
                     self.results.add(pair.measure(row))
         except Silent as error:
             self.results.table.add(f"{service} beside {neighbour}: {wanted}", got=f"not measured: {str(error)[:300]}")
