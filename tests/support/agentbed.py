@@ -159,9 +159,9 @@ class RunningAgent:
 class Held:
     """A container that runs until its stdin ends. A context manager: it is killed and deleted at the end."""
 
-    def __init__(self, wrapped: Wrapped, container: Container) -> None:
+    def __init__(self, wrapped: Wrapped, container: Container, name: str = "") -> None:
         self.wrapped = wrapped
-        self.name = wrapped.bed.name("c")
+        self.name = name or wrapped.bed.name("c")
         wrapped.runtime.started.append(self.name)
         bundle = wrapped.bed.bundle(container)
         command = wrapped.command(wrapped.bed.commands.runtime, "run", "--bundle", str(bundle), self.name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import pty
 import re
@@ -134,7 +135,8 @@ def _top(bed: Bed) -> None:
             tree = bed.rootfs()
             shutil.copy(build("cuda_burn") / "cuda_burn", tree / "usr/bin/cuda_burn")
             container = Container(tree, ["cuda_burn", "600", "500000"], gpu_env("all"), annotations=told)
-            stack.enter_context(held := Held(wrapped, container))
+            identifier = hashlib.sha256(who.encode()).hexdigest()  # as an engine's
+            stack.enter_context(held := Held(wrapped, container, identifier))
             assert held.line() == "started=1"
         time.sleep(5)  # a whole window of what the scheduler averages
         words = [bed.commands.nvc, f"--sim={agent.machine}", "top", "--once", f"--agent={agent.directory}/control"]
