@@ -52,7 +52,7 @@ static int gather_embedded (struct tenant *tenant, struct rm_call *call, pid_t t
     if (embedded->descriptor_at == RM_NO_DESCRIPTOR)
         return 0;
     memcpy (&pointers->descriptor, tenant->params + embedded->descriptor_at, sizeof (int));
-    pointers->descriptor_copy = process_file (tenant, tenant->current, pointers->descriptor, &node);
+    pointers->descriptor_copy = named_file (tenant, tenant->current, pointers->descriptor, &node);
     call->named = pointers->descriptor_copy;
     return pointers->descriptor_copy < 0 || !notify_is_waiting (tenant) ? EBADF : 0;
 }

@@ -3,7 +3,8 @@
  * same for as long as the client lives: a copy is asked of the monitor with the first call, and released when the client is freed, when its
  * process ends, or when 32 others were used since. A process that closes the file and lives on keeps the client for so long.
  *
- * What the descriptor is by now is not asked again: a process gains nothing by a call on a file that it had.
+ * What the descriptor is by now is not asked again: a process gains nothing by a call on a file that it had. Files that another container
+ * opened are refused: what two guards know of one client is not the same.
  */
 #include "client_files.h"
 #include "guard_private.h"
@@ -30,14 +31,30 @@ static struct client_file *find (struct process *process, int descriptor, uint32
     return NULL;
 }
 
-int process_file (struct tenant *tenant, struct process *process, int descriptor, enum rm_node *node)
+static int copy_of (struct tenant *tenant, struct process *process, int descriptor, bool is_named, enum rm_node *node)
 {
     struct process *current = wait_begin (tenant, process->pid);
-    int file = privsep_file (&tenant->guard->privsep, process, descriptor, node);
+    int file = (is_named ? privsep_named : privsep_file) (&tenant->guard->privsep, process, descriptor, node);
 
     wait_end (tenant, current);
     notify_found_by_number (tenant);
     return file;
+}
+
+int process_file (struct tenant *tenant, struct process *process, int descriptor, enum rm_node *node)
+{
+    int file = copy_of (tenant, process, descriptor, false, node);
+
+    if (file != -EXDEV)
+        return file;
+    guard_note (tenant, RM_FOREIGN_FILE, 0, process->pid);
+    tenant->status.refused++;
+    return -EACCES;
+}
+
+int named_file (struct tenant *tenant, struct process *process, int descriptor, enum rm_node *node)
+{
+    return copy_of (tenant, process, descriptor, true, node);
 }
 
 int client_file (struct tenant *tenant, struct process *process, int descriptor, uint32_t client, enum rm_node *node)

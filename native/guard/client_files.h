@@ -18,10 +18,12 @@ struct client_file {
     uint64_t used;  /* tenant->status.notifications then */
 };
 
-/* A copy of what the process has under this descriptor, the caller's. -errno: -ENOTTY: it is no node of the driver's; -ESRCH: the
- * process has ended. Others can have the lock meanwhile. */
+/* A copy of what the process has under this descriptor, the caller's. -errno: -ENOTTY: it is no node of the driver's; -EACCES: it was opened in
+ * another container, which is counted; -ESRCH: the process has ended. Others can have the lock meanwhile. */
 int process_file (struct tenant *tenant, struct process *process, int descriptor, enum rm_node *node);
-/* The same for calls of this client, not 0: asked for once, and kept here. */
+/* The same of one that a call names: an exported object can come from another container. */
+int named_file (struct tenant *tenant, struct process *process, int descriptor, enum rm_node *node);
+/* As process_file, for calls of this client, not 0: asked for once, and kept here. */
 int client_file (struct tenant *tenant, struct process *process, int descriptor, uint32_t client, enum rm_node *node);
 /* The driver does not know the client by that file: it is asked for again with the next call. */
 void client_file_drop (struct tenant *tenant, struct process *process, int descriptor, uint32_t client);

@@ -80,7 +80,8 @@ static struct answer decide (struct tenant *tenant, const struct seccomp_notif *
             tenant->status.refused++;
             return (struct answer) { .error = -ENOMEM };
         }
-        uvm_file_mapped (tenant, process, (int) notification->data.args[4]);
+        if (!uvm_file_mapped (tenant, process, (int) notification->data.args[4]))
+            return (struct answer) { .error = -EACCES };
         space_announced (process, notification->data.args[1]);
         managed_look (tenant, process);
         return (struct answer) { .continue_syscall = true };

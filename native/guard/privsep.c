@@ -71,9 +71,10 @@ int privsep_process (struct privsep *self, pid_t thread, struct privsep_process 
     return 0;
 }
 
-int privsep_file (struct privsep *self, const struct process *process, int number, enum rm_node *node)
+static int copy_of (struct privsep *self, enum privsep_operation operation, const struct process *process, int number,
+                    enum rm_node *node)
 {
-    struct privsep_request request = about (PRIVSEP_FILE, process);
+    struct privsep_request request = about (operation, process);
     struct privsep_reply reply;
     int file, result;
 
@@ -81,6 +82,16 @@ int privsep_file (struct privsep *self, const struct process *process, int numbe
     result = ask (self, &request, &reply, &file, 1);
     *node = result == 0 ? (enum rm_node) reply.node : RM_NODE_OTHER;
     return result == 0 ? file : result;
+}
+
+int privsep_file (struct privsep *self, const struct process *process, int number, enum rm_node *node)
+{
+    return copy_of (self, PRIVSEP_FILE, process, number, node);
+}
+
+int privsep_named (struct privsep *self, const struct process *process, int number, enum rm_node *node)
+{
+    return copy_of (self, PRIVSEP_NAMED, process, number, node);
 }
 
 int privsep_files (struct privsep *self, const struct process *process, int32_t *numbers)

@@ -19,13 +19,16 @@ enum privsep_operation {
     PRIVSEP_PROCESS =
         1, /* thread; reply: pid, start_time, numbers: its pid in each pid namespace, from the host's on inwards (NSpid);
                           * descriptors: a pidfd, /proc/PID/mem (O_RDWR) */
-    PRIVSEP_FILE = 2, /* process, number: a descriptor of its; reply: node; descriptor: a copy, of a node of the driver's only */
+    PRIVSEP_FILE =
+        2, /* process, number: a descriptor of its; reply: node; descriptor: a copy, of a node of the driver's only, that was opened in
+                       * the tenant's containers, or on the host */
     PRIVSEP_FILES = 3, /* process; reply: numbers of its descriptors that are control nodes */
     PRIVSEP_MAPS = 4, /* process; descriptor: /proc/PID/maps */
     PRIVSEP_SYSCALL = 5, /* process, thread; reply: state, arguments */
     PRIVSEP_SPACE = 6, /* process, thread; descriptors: a counter that execve switches on, /proc/PID/mem; pid 0: a counter of the
                           * monitor's, twice */
     PRIVSEP_KILL = 7, /* process: SIGKILL */
+    PRIVSEP_NAMED = 9, /* as FILE, wherever it was opened */
     PRIVSEP_DEVICE = 8, /* number: 0: the control node; n: of the container's n-th GPU, from 1 on; descriptor: opened */
 };
 
@@ -74,8 +77,10 @@ struct privsep_process {
 /* Each waits for the monitor, which can be kept waiting by the process: without the tenant's lock (wait.h). 0 or -errno: -ESRCH: the
  * process or thread has ended; -EPERM: it is not the container's. Descriptors are the caller's. */
 int privsep_process (struct privsep *self, pid_t thread, struct privsep_process *found);
-/* -ENOTTY: it is no node of the driver's. */
+/* -ENOTTY: it is no node of the driver's; -EXDEV: it was opened in another container. */
 int privsep_file (struct privsep *self, const struct process *process, int number, enum rm_node *node);
+/* One that a call names, wherever it was opened. */
+int privsep_named (struct privsep *self, const struct process *process, int number, enum rm_node *node);
 /* How many; up to PRIVSEP_NUMBERS of them. */
 int privsep_files (struct privsep *self, const struct process *process, int32_t *numbers);
 /* -ESRCH: it has none any more; -EAGAIN: some may not have been there to be read. */

@@ -14,6 +14,7 @@
 #include "rm/nv_numbers.h"
 #include "rm/uvm_ioctl.h"
 
+#include <errno.h>
 #include <sys/ioctl.h>
 
 /* Of uvm_types.h: the other flags leave a range to its process. */
@@ -34,17 +35,15 @@ static bool has_flags (int file, uint64_t flags)
     return ioctl (file, UVM_INITIALIZE, &again) == 0 && again.rmStatus == NV_OK;
 }
 
-void uvm_file_mapped (struct tenant *tenant, struct process *process, int descriptor)
+bool uvm_file_mapped (struct tenant *tenant, struct process *process, int descriptor)
 {
     enum rm_node node;
-    int file;
+    int file = process_file (tenant, process, descriptor, &node);
 
-    if (tenant->shares_uvm)
-        return;
-    file = process_file (tenant, process, descriptor, &node);
     if (file < 0)
-        return;
-    if (node == RM_NODE_UVM && is_initialized (file))
+        return file != -EACCES;
+    if (!tenant->shares_uvm && node == RM_NODE_UVM && is_initialized (file))
         tenant->shares_uvm = !has_flags (file, FLAGS_NONE) && !has_flags (file, FLAGS_NO_HMM);
     wait_close (tenant, process->pid, file);
+    return true;
 }

@@ -186,10 +186,6 @@ enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
         note (rm, RM_BAD_POINTER, rm_request_number (call->request));
         return RM_UNKNOWN;
     }
-    if (replaces_subdevice (rm, head->hRoot, head->hObjectNew)) {
-        set32 (call->head, status, NV_ERR_INSERT_DUPLICATE_NAME);
-        return RM_REFUSED;
-    }
     if (is_guard (rm) && is_about_other_client (rm, call, class))
         return refuse (rm, call, status, NV_ERR_INVALID_CLIENT, RM_FORBIDDEN_CLASS, number);
     if (is_guard (rm) && has_params && has_address (number))

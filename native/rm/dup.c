@@ -72,8 +72,6 @@ enum rm_verdict dup_begin (struct rm *rm, struct rm_call *call)
     if (!evidence_has (rm, call, head->hClient, head->hParent != 0 ? head->hParent : head->hClient) ||
         (!is_foreign (rm, head) && !evidence_has (rm, call, head->hClientSrc, head->hObjectSrc)))
         return refuse (rm, call, offsetof (NVOS55_PARAMETERS, status), NV_ERR_OBJECT_NOT_FOUND, RM_UNKNOWN_OBJECT);
-    if (replaces_subdevice (rm, head->hClient, head->hObject))
-        return refuse (rm, call, offsetof (NVOS55_PARAMETERS, status), NV_ERR_INSERT_DUPLICATE_NAME, RM_SCHEDULING_CONTROL);
     source = tracker_find (rm, head->hClientSrc, head->hObjectSrc);
     if (is_guard (rm) && source != NULL && source->kind == CLASS_GROUP && !schedule_reaches (rm, parent_of (rm, head)))
         return refuse (rm, call, offsetof (NVOS55_PARAMETERS, status), NV_ERR_OBJECT_NOT_FOUND, RM_UNKNOWN_OBJECT);

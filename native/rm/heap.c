@@ -70,8 +70,6 @@ enum rm_verdict heap_begin (struct rm *rm, struct rm_call *call)
     }
     if (function == NVOS32_FUNCTION_INFO)
         return RM_PERFORM;
-    if (is_allocation (function) && replaces_subdevice (rm, head->hRoot, head->data.AllocSize.hMemory))
-        return refuse (head, NV_ERR_INSERT_DUPLICATE_NAME);
     if (!is_allocation (function)) {
         if (!is_guard (rm))
             return RM_PASS;

@@ -355,6 +355,7 @@ const char *rm_reason_word (enum rm_reason reason)
         "unknown-object",
         "no-memory",
         "unknown-outcome",
+        "foreign-file",
     };
 
     return reason < RM_REASONS ? words[reason] : "unknown-reason";

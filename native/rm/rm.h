@@ -67,6 +67,7 @@ enum rm_reason {
     RM_UNKNOWN_OBJECT,    /* on or below an object that the ledger does not have, nor the driver reports; number: escape */
     RM_NO_MEMORY,         /* the guard has no memory for a record of what the driver did; the container was ended. number: 0 */
     RM_UNKNOWN_OUTCOME, /* a group was not started: a continued call may have made a channel in it that no record has; number: control */
+    RM_FOREIGN_FILE, /* a file of the driver's that another container opened; the call on it was refused. number: 0 */
     RM_REASONS
 };
 

@@ -362,14 +362,6 @@ static inline size_t record_count (const struct rm *rm)
     return rm->object_pool.count + rm->memory_pool.count + rm->client_pool.count + rm->file_pool.count + rm->export_pool.count +
            rm->external_pool.count;
 }
-/* Another tenant may have freed a subdevice of a guard's, by which channels are stopped: what takes its handle would end it past all that its FREE is
- * looked at for. Where nobody has, the driver refuses the same. */
-static inline bool replaces_subdevice (const struct rm *rm, uint32_t client, uint32_t handle)
-{
-    const struct object *object = is_guard (rm) && handle != 0 ? tracker_find (rm, client, handle) : NULL;
-
-    return object != NULL && object->kind == CLASS_SUBDEVICE;
-}
 static inline bool is_full (const struct rm *rm) { return is_guard (rm) && record_count (rm) >= RECORDS_MAX; }
 static inline void note (const struct rm *rm, enum rm_reason reason, uint32_t number)
 {

@@ -1,5 +1,6 @@
 /* See container.h. cgroups: Documentation/admin-guide/cgroup-v2.rst (cgroup.kill), cgroup-v1/freezer-subsystem.rst. */
 #include "container.h"
+#include "container_mounts.h"
 #include "proc.h"
 
 #include <dirent.h>
@@ -194,6 +195,7 @@ int container_open (struct container *container, pid_t pid, uint64_t start_time)
     container->pid_namespace = namespace_of (pid, "pid");
     container->mount_namespace = namespace_of (pid, "mnt");
     container->mounts = open_namespace (pid, "mnt");
+    container_open_mounts (container);
     open_cgroups (container);
     return 0;
 }
@@ -364,8 +366,8 @@ bool container_is_left (const struct container *container, const struct containe
 
 void container_close (struct container *container)
 {
-    int *files[] = { &container->pidfd,     &container->kill,    &container->events,
-                     &container->directory, &container->freezer, &container->mounts };
+    int *files[] = { &container->pidfd,   &container->kill,   &container->events,   &container->directory,
+                     &container->freezer, &container->mounts, &container->mountinfo };
 
     for (unsigned i = 0; i < sizeof (files) / sizeof (files[0]); i++) {
         if (*files[i] >= 0)

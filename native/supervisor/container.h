@@ -18,13 +18,15 @@ struct container {
     bool is_namespace_init; /* pid 1 of a pid namespace of its own: with it the kernel ends all others */
     uint64_t pid_namespace, mount_namespace; /* inodes; 0: the caller's */
     int mounts; /* its mount namespace, held so that its number means no other one */
-    char *cgroup;           /* path of its own cgroup, of version 2 or of a controller; NULL: it has none of its own */
+    int mountinfo; /* /proc/PID/mountinfo: of that namespace and of the root that the process had then, whatever becomes of either */
+    uint64_t owner; /* inode of the user namespace that owns it; 0: not known */
+    char *cgroup; /* path of its own cgroup, of version 2 or of a controller; NULL: it has none of its own */
     const char *controller; /* of that; "": version 2 */
-    const char *mount;      /* of that: where its hierarchy is */
-    uint64_t inode;         /* of its directory: one that is made later under the same path has another */
+    const char *mount; /* of that: where its hierarchy is */
+    uint64_t inode; /* of its directory: one that is made later under the same path has another */
 };
 
-#define CONTAINER_NONE { .pidfd = -1, .kill = -1, .events = -1, .directory = -1, .freezer = -1, .mounts = -1 }
+#define CONTAINER_NONE { .pidfd = -1, .kill = -1, .events = -1, .directory = -1, .freezer = -1, .mounts = -1, .mountinfo = -1 }
 
 /* A process that called the driver. */
 struct container_process {
@@ -39,6 +41,10 @@ int container_open (struct container *container, pid_t pid, uint64_t start_time)
  * far as it has them; where it has neither, in its mount namespace; and never in the host's. Where the container has that of the
  * host, a process of its has a filter. */
 bool container_has (const void *container, pid_t pid);
+/* container_mounts.c: whether this mount is the container's, and a file that was opened by it was opened in the container: it is in the mount
+ * namespace that the container began with, or in another one that the same user namespace owns and the thread, which is a process's of the
+ * container, is in. To make or join one of those takes CAP_SYS_ADMIN there. Where the container is not known, every mount is. */
+bool container_owns (const void *container, pid_t pid, pid_t thread, uint64_t mount);
 /* SIGKILL to every process, by the first of these that there is: cgroup.kill; pid 1 of its pid namespace; the v1 freezer with
  * cgroup.procs; cgroup.procs until it is empty. And to each of `known` that is still the same process and the container's: in its cgroup
  * or its pid namespace, for the supervisor that names them may have been taken over by its tenant. Does not wait for their ends. Returns what was used, for the log. */

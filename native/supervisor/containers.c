@@ -70,6 +70,18 @@ bool containers_have (const void *of, pid_t pid)
     return has;
 }
 
+bool containers_own (const void *of, pid_t pid, pid_t thread, uint64_t mount)
+{
+    struct containers *self = (struct containers *) of; /* the lock alone is changed */
+    bool owns = false;
+
+    pthread_mutex_lock (&self->lock);
+    for (unsigned i = 0; i < self->count && !owns; i++)
+        owns = container_owns (&self->list[i], pid, thread, mount);
+    pthread_mutex_unlock (&self->lock);
+    return owns;
+}
+
 const char *containers_end (const struct containers *self, const struct container_process *known, unsigned count)
 {
     const char *used = "its processes";

@@ -30,6 +30,8 @@ void containers_drop (struct containers *self, pid_t pid);
 const struct container *containers_find (const struct containers *self, pid_t pid);
 /* Whether the process is one container's (container_has). */
 bool containers_have (const void *self, pid_t pid);
+/* Whether the mount is one container's (container_owns). */
+bool containers_own (const void *self, pid_t pid, pid_t thread, uint64_t mount);
 /* As container_end, of each container; how the first one was ended. */
 const char *containers_end (const struct containers *self, const struct container_process *known, unsigned count);
 bool containers_are_left (const struct containers *self, const struct container_process *known, unsigned count);

@@ -28,7 +28,8 @@
 #define MOST_LOOKED_AT 4096u
 
 struct wanted_copy {
-    const struct privileged *self;
+    struct privileged *self;
+    bool of_all;
     int pidfd, number, copy; /* copy: -errno */
     enum rm_node node;
     unsigned tried;
@@ -72,6 +73,9 @@ static int copy_from (struct wanted_copy *wanted, pid_t pid, pid_t thread, int p
     if (copy < 0)
         return -errno;
     result = look_at (wanted->self, copy, "", AT_EMPTY_PATH, &wanted->node);
+    if (result == 0 && !wanted->of_all &&
+        !mounts_have (&wanted->self->mounts, wanted->self->owns, wanted->self->containers, copy, pid, thread))
+        result = -EXDEV;
     if (result == 0)
         return copy;
     close (copy);
@@ -89,16 +93,16 @@ static bool copy_of_thread (pid_t pid, pid_t thread, void *context)
         copy = copy_from (wanted, pid, thread, pidfd);
     /* Threads are there and it is not to be had from them (before 6.9, never): that is not the end of the process. */
     if (thread == pid || copy != -ESRCH)
-        wanted->copy = copy >= 0 || copy == -ENOTTY || thread == pid ? copy : -EBADF;
+        wanted->copy = copy >= 0 || copy == -ENOTTY || copy == -EXDEV || thread == pid ? copy : -EBADF;
     if (pidfd >= 0 && thread != pid)
         close (pidfd);
     /* Of a process whose first thread is there that one knows all. */
     return thread == pid ? copy == -ESRCH : wanted->copy < 0 && ++wanted->tried < MOST_TRIED;
 }
 
-int privileged_copy (const struct privileged *self, pid_t pid, int pidfd, int number, enum rm_node *node)
+int privileged_copy (struct privileged *self, pid_t pid, int pidfd, int number, bool of_all, enum rm_node *node)
 {
-    struct wanted_copy wanted = { .self = self, .pidfd = pidfd, .number = number, .copy = -ESRCH };
+    struct wanted_copy wanted = { .self = self, .of_all = of_all, .pidfd = pidfd, .number = number, .copy = -ESRCH };
 
     (void) privileged_threads (pid, copy_of_thread, &wanted);
     *node = wanted.node;

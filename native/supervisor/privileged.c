@@ -126,7 +126,8 @@ static int answer_process (struct answering *answering)
 static int answer_file (struct answering *answering, const struct pinned *pinned)
 {
     enum rm_node node;
-    int copy = privileged_copy (answering->self, pinned->pid, pinned->pidfd, answering->request->number, &node);
+    int copy = privileged_copy (answering->self, pinned->pid, pinned->pidfd, answering->request->number,
+                                answering->request->operation == PRIVSEP_NAMED, &node);
 
     if (copy < 0)
         return copy;
@@ -273,6 +274,7 @@ static int answer_about (struct answering *answering, const struct pinned *pinne
 
     switch (answering->request->operation) {
     case PRIVSEP_FILE:
+    case PRIVSEP_NAMED:
         return answer_file (answering, pinned);
     case PRIVSEP_FILES:
         return answer_files (answering, pinned);
@@ -348,6 +350,7 @@ void privileged_serve (struct privileged *self)
     stop_serving (self);
     if (self->own_watch >= 0)
         close (self->own_watch);
+    mounts_close (&self->mounts);
 }
 
 bool privileged_drop (void)

@@ -5,6 +5,7 @@
 #ifndef NVC_SUPERVISOR_PRIVILEGED_H
 #define NVC_SUPERVISOR_PRIVILEGED_H
 
+#include "mounts.h"
 #include "rm/rm.h"
 #include "shim/share.h"
 
@@ -16,11 +17,14 @@ struct privileged {
     int socket;
     /* Whether the process is of one of the tenant's containers (containers.h). */
     bool (*has) (const void *containers, pid_t pid);
+    /* Whether a mount is theirs. */
+    bool (*owns) (const void *containers, pid_t pid, pid_t thread, uint64_t mount);
     const void *containers;
     pid_t supervisor; /* is ended when no request is answered any more; 0: none */
     const char *devices; /* the directory of the driver's nodes */
     struct limits_node nodes[SHARE_MAX_NODES]; /* the container's */
     uint32_t node_count;
+    struct mounts mounts;
     int own_watch; /* a counter on this process: the first one of a machine takes 10 ms to be made; -1: the kernel makes none */
 };
 
@@ -34,8 +38,9 @@ int privileged_start (struct privileged *self);
  * descriptors: those in flight are counted for the uid (too_many_unix_fds, net/unix). false: they could not be dropped. */
 bool privileged_drop (void);
 
-/* descriptors.c: a copy of a process's descriptor that is one of the container's nodes, or -errno: -ENOTTY: it is something else. */
-int privileged_copy (const struct privileged *self, pid_t pid, int pidfd, int number, enum rm_node *node);
+/* descriptors.c: a copy of a process's descriptor that is one of the container's nodes, or -errno: -ENOTTY: it is something else; -EXDEV:
+ * of_all: not; else it was opened in another container (mounts.h). */
+int privileged_copy (struct privileged *self, pid_t pid, int pidfd, int number, bool of_all, enum rm_node *node);
 /* Numbers of its descriptors that are control nodes; how many, or -errno. */
 int privileged_list (const struct privileged *self, pid_t pid, int32_t *numbers, unsigned capacity);
 /* A file of the driver's that this process opened: of which kind it is. 0, -ENOTTY or -errno. */

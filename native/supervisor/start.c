@@ -178,6 +178,7 @@ static int start_privileged (struct monitor *self, int plan_file)
     if (error == 0) {
         self->privileged = (struct privileged) { .socket = self->privsep,
                                                  .has = (self->start.tenant & GUARD_ATTACHED) != 0 ? has_none : containers_have,
+                                                 .owns = containers_own,
                                                  .supervisor = self->pid,
                                                  .containers = &self->containers,
                                                  .devices = self->start.devices,

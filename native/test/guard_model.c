@@ -83,6 +83,11 @@ int privsep_file (struct privsep *self, const struct process *process, int numbe
     return number == MODEL_DESCRIPTOR ? fcntl (MODEL_DESCRIPTOR, F_DUPFD_CLOEXEC, 0) : number == STDIN_FILENO ? -ENOTTY : -EBADF;
 }
 
+int privsep_named (struct privsep *self, const struct process *process, int number, enum rm_node *node)
+{
+    return privsep_file (self, process, number, node);
+}
+
 int privsep_files (struct privsep *self, const struct process *process, int32_t *numbers)
 {
     (void) self;

@@ -32,7 +32,6 @@ const char *const finding_words[FINDINGS] = {
 struct holding {
     const struct piece *piece;
     uint8_t by_object, by_any;
-    bool is_passed; /* a client that several tenants have the file of has a handle */
 };
 
 struct held {
@@ -43,7 +42,6 @@ static struct holding holdings[PIECES];
 static uint16_t used[PIECES];
 static unsigned used_count;
 static struct held held[TENANTS];
-static uint64_t passed_zombies;
 
 static struct holding *holding_of (const struct piece *piece)
 {
@@ -104,13 +102,11 @@ static void add_object (const struct object *object, unsigned tenant)
 
     if (object->channel != NULL && computing_count < GROUPS && has_compute (object))
         computing[computing_count++] = object->channel->group;
-    if (object->group != NULL && is_graphics (object->group) && !kernel_is_passed (object->client->file))
+    if (object->group != NULL && is_graphics (object->group))
         held[tenant].context += CONTEXT_BYTES / object->group->objects;
     if (object->memory.piece == NULL || !object->memory.piece->video)
         return;
     holding = holding_of (object->memory.piece);
-    /* Made by whichever tenant: one of them is charged, and which one is not this one's to say. */
-    holding->is_passed |= kernel_is_passed (object->client->file);
     holding->by_object |= (uint8_t) (1u << tenant);
     holding->by_any |= (uint8_t) (1u << tenant);
 }
@@ -152,8 +148,7 @@ static void add_file (const struct manager_file *file)
     unsigned tenant = kernel_tenant_of (file);
     uint64_t resident = file->resident[0], live = resident != 0 ? add_mapped (file) : 0;
 
-    /* Of a file that several tenants have, the one that mapped it is charged, and which one that was is not this one's to say. */
-    *(kernel_is_passed (file) ? &passed_zombies : &held[tenant].zombie) += resident > live ? resident - live : 0;
+    held[tenant].zombie += resident > live ? resident - live : 0;
     external_each (file, add_map, NULL);
     for (uint32_t i = 0; i < file->export_count; i++)
         if (file->exports[i] != NULL && file->exports[i]->piece->video)
@@ -163,7 +158,7 @@ static void add_file (const struct manager_file *file)
 static void add_holding (const struct holding *holding)
 {
     for (unsigned i = 0; i < TENANTS; i++) {
-        if ((holding->by_any >> i & 1) == 0 || holding->is_passed)
+        if ((holding->by_any >> i & 1) == 0)
             continue;
         held[i].plain += holding->piece->reported;
         held[i].unit += holding->piece->bytes - holding->piece->reported;
@@ -179,7 +174,6 @@ static uint64_t look (void)
     uint64_t sum = 0;
 
     memset (held, 0, sizeof (held));
-    passed_zombies = 0;
     computing_count = 0;
     for (const struct client *client = manager->clients; client != NULL; client = client->next) {
         unsigned tenant = tenant_of (client->process);
@@ -285,9 +279,6 @@ static void check_channel (struct report *to, const struct object *object, unsig
 
     if (!channel->scheduled || !is_graphics (channel->group) || !computes (channel->group))
         return;
-    /* A process of another tenant, which has the file of this one's client, is scheduled as that one's. */
-    for (unsigned i = 0; i < TENANTS && (listed (tenant, object) == NULL || !can_be_stopped (tenant)); i++)
-        tenant = world_tenant (i);
     if (listed (tenant, object) == NULL || !can_be_stopped (tenant)) {
         report (to, FOUND_UNLISTED, number, object->handle, 0);
         return;
@@ -296,8 +287,7 @@ static void check_channel (struct report *to, const struct object *object, unsig
     /* Less than was decided for each is what groups that came since have. */
     if (slice != 0 && channel->group->slice > slice)
         report (to, object->group != NULL ? FOUND_UNWEIGHED : FOUND_SLICE, number, channel->group->slice, slice);
-    /* Several tenants may stop what several tenants have made. */
-    if (schedule_is_off (tenant, 0) != (channel->stops != 0) && !(channel->stops != 0 && kernel_is_passed (object->client->file)))
+    if (schedule_is_off (tenant, 0) != (channel->stops != 0))
         report (to, channel->stops != 0 ? FOUND_STOPPED : FOUND_RUNNING, number, channel->stops, channel->stops == 0);
 }
 
@@ -313,7 +303,6 @@ unsigned sequence_check (char *text, size_t size)
         sum += held[i].zombie;
     }
     charged += world.unseen[TENANTS];
-    sum += passed_zombies;
     if (charged < sum && (to.found & (FOUND_MEMORY | FOUND_ZOMBIE)) == 0)
         report (&to, FOUND_SUM, TENANTS, charged, sum);
     for (const struct client *client = kernel.manager->clients; client != NULL; client = client->next) {

@@ -46,13 +46,6 @@ unsigned kernel_tenant_of (const struct manager_file *file)
     return found != NULL ? found->tenant : 0;
 }
 
-bool kernel_is_passed (const struct manager_file *file)
-{
-    const struct description *found = description_of (file);
-
-    return found != NULL && found->is_passed;
-}
-
 struct description *description_hold (struct description *description)
 {
     description->references++;
@@ -249,7 +242,6 @@ void task_pass (struct task *task, unsigned slot, struct task *to, unsigned to_s
     if (description == NULL)
         return;
     description_hold (description);
-    description->is_passed |= to->tenant != description->tenant;
     task_close (to, to_slot);
     to->files[to_slot] = description;
 }

@@ -26,8 +26,7 @@
 
 struct description { /* an open file description */
     struct description *next, **place; /* of all */
-    unsigned references, tenant; /* tenant: of the process that opened it */
-    bool is_passed; /* to a process of another tenant */
+    unsigned references, tenant; /* tenant: of the process that opened it, by a mount of that one's container */
     enum { FILE_NODE, FILE_TEXT, FILE_PIDFD, FILE_SPACE, FILE_PIPE, FILE_WATCH } what;
     enum manager_node node;
     struct manager_file *file;
@@ -91,8 +90,6 @@ void task_unmap (struct task *task, unsigned place);
 struct description *description_new (int what);
 /* The tenant whose process, or whose guard, opened it. */
 unsigned kernel_tenant_of (const struct manager_file *file);
-/* Whether processes of several tenants may have it. */
-bool kernel_is_passed (const struct manager_file *file);
 struct description *description_hold (struct description *description);
 void description_drop (struct description *description);
 /* A descriptor of the guards' for it; and what a descriptor is, NULL: none of this kernel's. */

@@ -24,6 +24,7 @@ REASONS = (
     "unknown-object",
     "no-memory",
     "unknown-outcome",
+    "foreign-file",
 )
 OVER_QUOTA = REASONS[1]
 

@@ -19,7 +19,7 @@ SEED = int(os.environ.get("NVC_SEQUENCES_SEED", "1"))
 #: What the guard does not promise: page tables (docs/user/guard.md).
 NOT_PROMISED = "tables"
 #: Ways that the guard does not close yet, by the file that shows each. One that is closed fails here: off the list.
-OPEN = {"n51-exchanged-makers", "n52-raced-onto-another-file"}
+OPEN = {"n51-exchanged-makers", "n52-raced-onto-another-file", "n53-raced-onto-a-passed-file"}
 RECORDED = sorted((CHECKOUT / "tests" / "native" / "sequences").glob("*.txt"))
 
 
@@ -58,6 +58,19 @@ def test_nothing_is_charged_that_is_not_there(tmp_path: Path) -> None:
 
     charged = [line.split()[:2] for line in done.stdout.splitlines() if " status " in line]
     assert charged == [["0/0", "KiB"]] * 5, done.stdout
+
+
+def test_what_a_container_passes_to_another_one_is_good_for_nothing(tmp_path: Path) -> None:
+    sequence = tmp_path / "sequence"
+    steps = ["start p0 c0 f1", "memory p0 d0 c0 o0 h11 z4", "pass p0 d0 q1 e6", "free p1 d6 c0 h11", "client p1 d6 c5"]
+    sequence.write_text("\n".join([*steps, "wait f4", ""]))
+
+    done = run("replay", sequence, NOT_PROMISED)
+
+    assert done.returncode == 0, done.stdout
+    charged, counted, _ = done.stdout.splitlines()[-3:]
+    assert "foreign-file 2" in counted
+    assert charged.split()[0] == "65536/65536", "nothing was freed"
 
 
 def test_what_is_open_is_recorded() -> None:

@@ -22,6 +22,7 @@ from nvc.share import limits
 from nvc.share.limits import Limits, LimitsNode
 from nvc.share.model import ResolvedGpu
 from tests.support import leftovers
+from tests.support.firsts import FirstProcess
 from tests.support.native import build
 from tests.support.tenants import between_calls, status_now
 
@@ -70,21 +71,25 @@ def build_launcher(directory: Path) -> Path:
 class GuardedTenant:
     """One tenant; its programs are started with ``wrap``. Statements about memory are of the first GPU."""
 
-    def __init__(self, guarding: Guarding, number: int, gpu: ResolvedGpu, place: Path) -> None:
+    def __init__(
+        self, guarding: Guarding, number: int, gpu: ResolvedGpu, place: Path, first: FirstProcess | None = None
+    ) -> None:
         self.guarding, self.number, self.gpu = guarding, number, gpu
         self.paused, self._place = False, place
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         self._socket.bind(str(place / "listen"))
         self._socket.listen(512)
         (place / "message").write_bytes(b"tenant")
-        guarding.guard.add(number, limits.encode(self.limits), 1)
+        self._first = first or FirstProcess()
+        guarding.guard.add(number, limits.encode(self.limits), 1, first=self._first.key)
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
 
     def wrap(self, command: Sequence[str]) -> list[str]:
         """The command line that starts the command behind the filter. The first word is a path."""
         launcher = self.guarding.launcher
-        return [str(launcher), f"{self._place}/listen", f"{launcher.parent}/filter", f"{self._place}/message", *command]
+        words = [str(launcher), f"{self._place}/listen", f"{launcher.parent}/filter", f"{self._place}/message"]
+        return [*self._first.join(), *words, *command]
 
     def set(self, **changes: Any) -> None:
         """Change fields of the ResolvedGpu; decided and written when this returns. Raises OSError."""
@@ -127,6 +132,7 @@ class GuardedTenant:
         self._thread.join(30)
         self._socket.close()
         self.guarding.guard.remove(self.number)
+        self._first.close()
 
     def _changed(self) -> None:
         between_calls(lambda: self.guarding.guard.update(self.number, limits.encode(self.limits)))
@@ -194,12 +200,12 @@ class Guarding:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def tenant(self, **fields: Any) -> GuardedTenant:
-        """Another tenant. fields: of ResolvedGpu. Raises OSError."""
+    def tenant(self, first: FirstProcess | None = None, **fields: Any) -> GuardedTenant:
+        """Another tenant. first: its own from then on. fields: of ResolvedGpu. Raises OSError."""
         number = len(self.tenants) + 1
         place = self.place / f"t{number}"
         place.mkdir()
-        self.tenants.append(GuardedTenant(self, number, ResolvedGpu(self.uuid, 0, **fields), place))
+        self.tenants.append(GuardedTenant(self, number, ResolvedGpu(self.uuid, 0, **fields), place, first))
         self.prober.tenant(number, [self.uuid])
         self.decide(self.tenants[-1])
         return self.tenants[-1]

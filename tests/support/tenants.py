@@ -21,6 +21,7 @@ from nvc.share import limits
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
 from tests.support import announce
+from tests.support.firsts import FirstProcess
 from tests.support.native import build
 from tests.support.simgpu import _PROBE, UUID, Probe, SimGpu, make_machine, with_gpu
 
@@ -97,6 +98,7 @@ class Tenants:
         self.gpu, self.tools = gpu, tools
         self.guard = Supervisors("/dev")
         self.started: list[subprocess.Popen[str]] = []
+        self.firsts = dict[int, FirstProcess]()
         self.listeners = 0
         self.filter = gpu.work / "filter"
         self.filter.write_bytes(announce.program())
@@ -113,6 +115,8 @@ class Tenants:
         for probe in self.gpu.probes:
             probe.kill()
         self.guard.close()
+        for first in self.firsts.values():
+            first.close()
 
     def wish(self, *, memory: int, paused: bool = False, **more: Any) -> bytes:
         """A limits file with one GPU. memory: bytes."""
@@ -120,7 +124,8 @@ class Tenants:
         return limits.encode(Limits((gpu,), self.gpu.nodes(), self.gpu.driver, "test", paused=paused))
 
     def add(self, tenant: int = 1, **share: Any) -> None:
-        self.guard.add(tenant, self.wish(**share), 1)
+        self.firsts[tenant] = FirstProcess()
+        self.guard.add(tenant, self.wish(**share), 1, first=self.firsts[tenant].key)
 
     def update(self, tenant: int = 1, **share: Any) -> None:
         between_calls(lambda: self.guard.update(tenant, self.wish(**share)))
@@ -147,7 +152,8 @@ class Tenants:
                 channel.send(data)
 
         threading.Thread(target=accept, daemon=True).start()
-        return [str(self.tools / "enter"), str(place), str(self.filter), *map(str, words)]
+        words = (self.tools / "enter", place, self.filter, *words)
+        return [*self.firsts[tenant].join(), *map(str, words)]
 
     def environment(self) -> dict[str, str]:
         libraries = next(self.gpu.machine.rglob("libcuda.so.1")).parent

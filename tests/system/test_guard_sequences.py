@@ -39,7 +39,6 @@ NEIGHBOUR = 1
 OTHERS_HOLD = {
     "m3-confederate",
     "n17-heir-of-a-foreign-duplicate",
-    "n24-freed-by-another-tenant",
     "n26-import-from-another-tenant",
     "n34-duplicated-after-the-end",
     "n36-lost-foreign-piece",

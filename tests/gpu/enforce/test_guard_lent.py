@@ -1,4 +1,4 @@
-"""Memory that is handed on by a descriptor between guarded processes, on the real driver (tests/support/lending.py)."""
+"""Memory, and files of the driver, that guarded processes hand on by descriptors, on the real driver."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tests.support.attacks import SOURCES
 from tests.support.bed import Bed
 from tests.support.guarded import GuardedTenant, Guarding
 from tests.support.lending import MIB, NO_MEMORY, SIZE, between_tenants, lent, within_tenant
+from tests.support.passing import REFUSED, passed
 from tests.support.share_table import Table
 from tests.support.spoken import Spoken
 
@@ -72,3 +73,20 @@ def test_an_import_within_a_tenant_is_charged_once(bed: Bed, guarding: Guarding,
     good = _near(charged, {"status": 0, "imported": PIECE, "exporter freed": PIECE, "end": 0})
     table.add("1 GiB imported by another process of the tenant", goal="charged once", got=str(charged), good=good)
     assert good, charged
+
+
+def test_another_containers_file_is_good_for_nothing(
+    bed: Bed, guarding: Guarding, lending: Start, table: Table
+) -> None:
+    giver, taker = guarding.tenant(memory=2 * SIZE), guarding.tenant(memory=2 * SIZE)
+    got, own = passed(lending, bed.directory("passed"), giver, taker)
+    counted = taker.refused().get("foreign-file", 0)
+    empty = giver.empty() and taker.empty()
+    good = got == REFUSED and counted == len(REFUSED) - 1 and own == {"group": 0, "memory": 0, "ready": 1, "freed": 0}
+    table.add(
+        "files of the control node and of UVM passed to another container",
+        goal="each call refused (EACCES, foreign-file), the owner's calls as before, nothing stays",
+        got=f"{got}; counted {counted}; the owner {own}; nothing stays: {empty}",
+        good=good and empty,
+    )
+    assert good and empty

@@ -76,7 +76,10 @@ def test_a_client_of_mps_is_held_to_its_share(guarding: Guarding, start: Starts,
         _rate(held)
         capped = 100 * _rate(held) / alone
     except Silent as refused:
-        table.add("MPS: a guarded client", goal="held, or refused", got=f"refused: {str(refused)[:120]}", good=True)
+        counted = tenant.refused()
+        good = "foreign-file" not in counted
+        table.add("MPS: a guarded client", goal="held, or refused", got=f"{counted}; {str(refused)[:120]}", good=good)
+        assert good, counted
         return
     tenant.pause(True)
     paused = _rate(held, 1.0)
@@ -87,11 +90,13 @@ def test_a_client_of_mps_is_held_to_its_share(guarding: Guarding, start: Starts,
     seen = quota.line()  # it holds everything until it is told a line
     took = used_mib() - before
     quota.kill()
-    good = abs(capped - CAP / 10) <= POINTS and paused == 0 and took <= 4 * 1024 + 64
+    foreign = tenant.refused().get("foreign-file", 0)  # of the server, which is in no container
+    good = abs(capped - CAP / 10) <= POINTS and paused == 0 and took <= 4 * 1024 + 64 and foreign == 0
     table.add(
         "MPS: a guarded client",
         goal=f"cap {CAP / 10:g} % within {POINTS:g} points; nothing while paused; 4 GiB",
-        got=f"{capped:.2f} %; {paused:.1f}/s while paused; nvidia-smi +{took} MiB ({seen[:60]})",
+        got=f"{capped:.2f} %; {paused:.1f}/s while paused; nvidia-smi +{took} MiB ({seen[:60]}); "
+        f"files of others refused: {foreign}",
         base=f"{alone:.1f}/s alone",
         good=good,
     )

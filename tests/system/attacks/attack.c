@@ -67,6 +67,8 @@ static const struct {
     { "group-race", attack_group_race },
     { "starts", attack_starts },
     { "shared", attack_shared },
+    { "give", attack_give },
+    { "take", attack_take },
 };
 
 static uint32_t failure (void) { return 0x10000u + (uint32_t) errno; }

@@ -114,6 +114,7 @@ attack attack_fuse; /* fuse.c */
 attack attack_group_race, attack_starts; /* outcomes.c */
 attack attack_shared; /* shares.c */
 attack attack_lend, attack_borrow; /* lend.c */
+attack attack_give, attack_take; /* pass.c */
 attack attack_requests, attack_controls, attack_pids; /* requests.c */
 
 #endif
