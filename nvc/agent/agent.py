@@ -24,7 +24,7 @@ from nvc.agent.settings import load
 from nvc.agent.state import records
 from nvc.agent.tenants import Tenants
 from nvc.agent.verbs import Verbs
-from nvc.agent.waiting import Published
+from nvc.agent.waiting import Published, Turn, prefer, threads
 from nvc.base.errors import AgentError, InputError, NvcError, reason
 from nvc.base.record import Record
 from nvc.guard.supervisors import Supervisors
@@ -56,6 +56,8 @@ ENDING = 5.0
 IN_FORCE = 3.0
 #: Seconds between two looks for entries of the store that no container has.
 CLEAN = 60.0
+#: Beside the loop, for files, locks and pages of metrics.
+THREADS = 16
 #: The file that the one agent of a directory holds a lock of. Places of its pid there.
 LOCK, _PID_DIGITS = "lock", 10
 #: The sockets that a service manager may open.
@@ -92,6 +94,8 @@ class Agent:
 
     async def run(self, systemd: Systemd) -> None:
         """Until SIGTERM or SIGINT. Raises NvcError, OSError."""
+        prefer()
+        asyncio.get_running_loop().set_default_executor(threads(THREADS, "nvc-agent"))
         records.prepare(self.options.directory)
         lock, first = _lock(self.options.directory), self.settings.first_uid
         _raise_descriptors()
@@ -181,8 +185,10 @@ class Agent:
             await asyncio.sleep(LOOK)
             self.journal.look()
             self._monitor_gone()
-            changed = news.take()
-            self._events(changed)
+            changed, turn = news.take(), Turn()
+            for number in changed:
+                self._events([number])
+                await turn.pause()
             await self.tenants.look(changed)
             for part in self.parts:
                 part.look()

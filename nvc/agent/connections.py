@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 #: Connections that are accepted in one turn; seconds until it is tried again where there can be none.
-_TURN, _AGAIN_S = 64, 0.1
+_AT_ONCE, _AGAIN_S = 64, 0.1
 
 
 class Connections:
@@ -59,7 +59,7 @@ class Connections:
 
     def _accept(self) -> None:
         loop = asyncio.get_running_loop()
-        for _ in range(_TURN):
+        for _ in range(_AT_ONCE):
             if len(self._tasks) >= self._most:
                 self._stop()
                 return

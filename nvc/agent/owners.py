@@ -14,7 +14,7 @@ from nvc.share.store import start_time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Generator, Iterable, Mapping
 
     from nvc.agent.state.records import Member
     from nvc.agent.tenant import Tenant
@@ -68,6 +68,22 @@ class Owners:
         named: pid -> tenant, as supervisors say: of processes of containers that have neither. ended: of the others,
         which counts for a process that is over, of which another one has the files.
         """
+        steps = self.steps(pids, tenants, named, ended)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                found: dict[int, int] = end.value
+                return found
+
+    def steps(
+        self,
+        pids: Iterable[int],
+        tenants: Iterable[Tenant],
+        named: Mapping[int, int],
+        ended: Mapping[int, int] | None = None,
+    ) -> Generator[None, None, dict[int, int]]:
+        """As ``of``; between two processes others may have their turn, and tenants may go."""
         places = _Places(self._first_uid, {one.number: self._look(one) for one in tenants})
         found = {}
         for pid in pids:
@@ -77,8 +93,10 @@ class Owners:
                 known = self._known[pid] = started, places.of(pid, self._above), self._changes
             number = known[1] if known[1] in places.numbers else 0
             found[pid] = number or named.get(pid, 0) or (ended.get(pid, 0) if ended and started < 0 else 0)
-        self._known = {pid: known for pid, known in self._known.items() if pid in found}
-        return found
+            yield
+        living = {0, *self._seen}
+        self._known = {pid: known for pid, known in self._known.items() if pid in found and known[1] in living}
+        return {pid: number if number in living else 0 for pid, number in found.items()}
 
     def of_clients(self, uuid: str, owners: Mapping[int, int]) -> dict[int, int]:
         """Pid -> the tenant whose clients the driver has under it on a GPU. owners: what ``of`` has just found.

@@ -11,6 +11,7 @@ from nvc.agent.computed import ComputedTime, is_in_step
 from nvc.agent.owners import Owners
 from nvc.agent.part import Part
 from nvc.agent.settings import FREEZE, STOP_ADMISSION
+from nvc.agent.waiting import Turn
 from nvc.base.errors import ContainerError, NvcError
 from nvc.guard.scheduling import SWITCH_US
 from nvc.share import change, store
@@ -19,7 +20,7 @@ from nvc.share.model import CAP_WHOLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from nvc.agent.agent import Agent
     from nvc.agent.tenant import Tenant
@@ -68,6 +69,7 @@ class Probing(Part):
         #: UUID -> computed time.
         self._computed: dict[str, ComputedTime] = {}
         self._pausing: set[asyncio.Task[None]] = set()
+        self._balancing: asyncio.Task[None] | None = None
 
     async def start(self, agent: Agent) -> None:
         self._agent = agent
@@ -137,18 +139,31 @@ class Probing(Part):
             for uuid, computed in self._computed.items():
                 if uuid not in usage.gpus:
                     computed.lost()
-            begun, used = time.monotonic(), time.thread_time()
-            new = [gpu for gpu in usage.gpus.values() if begun >= self._again and self._is_due(gpu, begun)]
-            for gpu in new:
-                self._balanced[gpu.uuid] = begun
-                self._changed.discard(gpu.uuid)
-                self._balance(gpu)
+            if self._balancing is not None and self._balancing.done():
+                balanced, self._balancing = self._balancing, None
+                balanced.result()  # raises what ended it
+            begun = time.monotonic()
+            is_time = begun >= self._again and self._balancing is None
+            new = [gpu for gpu in usage.gpus.values() if is_time and self._is_due(gpu, begun)]
             if new:
-                self._name()
-            # Of its own time: on a busy machine what others take does not keep it from balancing.
-            self._again = max(self._again, begun + (time.thread_time() - used) / EFFORT)
+                self._balancing = asyncio.ensure_future(self._balance_all(new, begun))
+
+    async def _balance_all(self, gpus: Iterable[GpuUsage], begun: float) -> None:
+        """Of hundreds of tenants it takes tens of milliseconds: others have their turn meanwhile."""
+        turn = Turn()
+        for gpu in gpus:
+            self._balanced[gpu.uuid] = begun
+            self._changed.discard(gpu.uuid)
+            await self._balance(gpu, turn)
+        self._name()
+        await turn.pause(at_once=True)
+        # Of its own time: on a busy machine what others take does not keep it from balancing.
+        self._again = max(self._again, begun + turn.used / EFFORT)
 
     async def stop(self) -> None:
+        if self._balancing is not None:
+            self._balancing.cancel()
+            await asyncio.gather(self._balancing, return_exceptions=True)
         self._prober.close()
 
     # For the status.
@@ -185,20 +200,33 @@ class Probing(Part):
                 self._published[number] = found
         return found
 
-    def _balance(self, gpu: GpuUsage) -> None:
-        """Compare, now that there is another answer of the driver's."""
+    async def _balance(self, gpu: GpuUsage, turn: Turn) -> None:
+        """Compare, now that there is another answer of the driver's. Tenants may go meanwhile."""
         self._asked[gpu.uuid] = gpu
-        tenants = [one for one in self._agent.tenants if any(share.uuid == gpu.uuid for share in one.limits.gpus)]
+        named, ended = dict[int, int](), dict[int, int]()
+        before = tuple(self._agent.tenants)
+        for tenant in before:
+            if self._is_there(tenant):
+                is_known = self._owners.knows(tenant)
+                with contextlib.suppress(OSError):
+                    if _has(tenant, gpu.uuid):
+                        said = dict.fromkeys(self._of(tenant.number)[1], tenant.number)
+                        (ended if is_known else named).update(said)
+                await turn.pause()
+        pids = {*(pid for pid, own in gpu.processes.items() if own), *gpu.computed, *gpu.traced}
+        steps = self._owners.steps(pids, filter(self._is_there, before), named, ended)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                owners: dict[int, int] = end.value
+                break
+            await turn.pause()
+        # One that has come since has nothing in this answer.
+        tenants = [one for one in before if self._is_there(one) and _has(one, gpu.uuid)]
         self._serving.discard(gpu.uuid)
         if any(share.latency for one in tenants for share in one.limits.gpus):
             self._serving.add(gpu.uuid)
-        named, ended = dict[int, int](), dict[int, int]()
-        for tenant in tenants:
-            with contextlib.suppress(OSError):
-                said = dict.fromkeys(self._of(tenant.number)[1], tenant.number)
-                (ended if self._owners.knows(tenant) else named).update(said)
-        pids = {*(pid for pid, own in gpu.processes.items() if own), *gpu.computed, *gpu.traced}
-        owners = self._owners.of(pids, self._agent.tenants, named, ended)
         by_tenant: dict[int, dict[int, int]] = {}
         for pid, number in owners.items():
             by_tenant.setdefault(number, {})[pid] = gpu.processes[pid]
@@ -228,6 +256,9 @@ class Probing(Part):
         balance = self._balances.setdefault(gpu.uuid, Balance())
         self._findings[gpu.uuid] = finding = balance.update(gpu, sights, outside)
         self._tell(gpu.uuid, finding)
+
+    def _is_there(self, tenant: Tenant) -> bool:
+        return self._agent.tenants.by_number(tenant.number) is tenant
 
     def _name(self) -> None:
         """Of tenants on GPUs with memory that is not accounted for: processes that no list has; another answer soon."""
@@ -279,6 +310,10 @@ def _sight(tenant: Tenant, gpu: GpuUsage, own: dict[int, int], status: TenantSta
     return Sight(
         tenant.number, charged, own, status.notifications, status.continued, has_uvm, status.gpus[index].groups
     )
+
+
+def _has(tenant: Tenant, uuid: str) -> bool:
+    return any(share.uuid == uuid for share in tenant.limits.gpus)
 
 
 def _place(tenant: Tenant, uuid: str) -> int:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from nvc.agent import ending
@@ -16,7 +14,7 @@ from nvc.agent.registrations import Registrations
 from nvc.agent.state import records as tenant_files
 from nvc.agent.tenant import Index, Tenant
 from nvc.agent.unmanaged import UnmanagedTenants
-from nvc.agent.waiting import Threads, readable
+from nvc.agent.waiting import Threads, Turn, readable, threads
 from nvc.base.errors import ContainerError, InputError, NvcError, reason
 from nvc.guard.channel import SECONDS
 from nvc.share import limits as limits_file
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
     from nvc.guard.supervisors import Supervisors
     from nvc.share.limits import Limits
 
-#: Seconds that a look keeps the agent's loop from others.
-TURN_S = 0.005
 #: What connecting to a monitor that is gone gives.
 _GONE = (errno.ENOENT, errno.ECONNREFUSED, errno.EPIPE, errno.ECONNRESET)
 #: What does not hold when a guard cannot see something, in the order of ``Counters.state``: message and hint.
@@ -79,7 +75,9 @@ class Registry:
         self._warned: set[str] = set()
         #: Ends of tenants whose monitors have not answered; and what removes their files.
         self._ends: set[asyncio.Task[None]] = set()
-        self._removing = ThreadPoolExecutor(1, "nvc-end")
+        self._removing = threads(1, "nvc-end")
+        #: Of all ends together: hundreds of monitors that answer at once would keep the loop from others.
+        self._ending, self._turn = asyncio.Lock(), Turn()
         self._next = 1
 
     def __iter__(self) -> Iterator[Tenant]:
@@ -208,7 +206,7 @@ class Registry:
         """
         self.unmanaged.look()
         self._due.update(changed)
-        over = []
+        over, turn = [], Turn()
         for number in tuple(self._due):
             tenant = self._by_number.get(number)
             if tenant is not None and tenant.busy:
@@ -222,12 +220,10 @@ class Registry:
                         over.append(tenant)
             except OSError:
                 self._due.add(number)  # with the next look
-        until = time.monotonic() + TURN_S
+            await turn.pause()
         for tenant in over:
             self._begin_end(tenant)
-            if time.monotonic() > until:
-                await asyncio.sleep(0)
-                until = time.monotonic() + TURN_S
+            await turn.pause()
         for tenant in tuple(self._index.groups.values()):
             self._groups.look(tenant)
         for number in self._files.take():
@@ -240,9 +236,7 @@ class Registry:
             except (NvcError, OSError) as error:
                 self._files.again(tenant)
                 self._problem(tenant, error)
-            if time.monotonic() > until:
-                await asyncio.sleep(0)
-                until = time.monotonic() + TURN_S
+            await turn.pause()
 
     def _warn_unseen(self, sees: Iterable[bool]) -> None:
         """Once for all tenants."""
@@ -288,14 +282,21 @@ class Registry:
         counted: dict[str, object] = {}
         with suppress(OSError):  # its monitor is gone, too, or does not answer
             try:
-                status = last.counters.status()
-                last.begin_end()
+                async with self._ending:
+                    status = last.counters.status()
+                    last.begin_end()
+                    await self._turn.pause()
                 async with asyncio.timeout(SECONDS):
                     await readable(last.connection)
+                await self._ending.acquire()
             except BaseException:
                 last.close()
                 raise
-            last.end()  # what it answers is there
+            try:
+                last.end()  # what it answers is there
+                await self._turn.pause()
+            finally:
+                self._ending.release()
             counted = {"notifications": status.notifications, "denials": dict(status.reasons)}
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._removing, tenant_files.remove, self._directory, tenant.record)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 from nvc.agent.planned import Planned
 from nvc.agent.scheduled import (
@@ -26,6 +25,7 @@ from nvc.agent.scheduled import (
     too_many,
 )
 from nvc.agent.services import Services
+from nvc.agent.waiting import Turn, threads
 from nvc.base.errors import ContainerError
 from nvc.guard.scheduling import EDGES, MOST_PERIOD_US, PERIOD_US, Schedule, Tenant, edges, parse_policy
 
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 LOOK, LOOK_MOST = 0.1, 0.3
 #: No more of the agent's time than this goes into looking: with hundreds of tenants it looks less often.
 EFFORT = 0.01
-#: Seconds that it keeps the agent's loop from others.
-_TURN = 0.005
 #: The part of a GPU's time in switches above which the log warns.
 _LOST = 0.2
 
@@ -94,7 +92,7 @@ class Scheduler:
         self._wake: asyncio.Event | None = None
         #: One renewal at a time; what decides, beside the loop.
         self._renewing = asyncio.Lock()
-        self._thread = ThreadPoolExecutor(1, "nvc-schedule")
+        self._thread = threads(1, "nvc-schedule")
 
     # What it is told.
 
@@ -241,14 +239,12 @@ class Scheduler:
         """As ``update``; the loop's other tasks have their turns meanwhile. Changes made before are in force then."""
         loop = asyncio.get_running_loop()
         async with self._renewing:
-            steps, answer, until = self._steps(), None, loop.time() + _TURN
+            steps, answer, turn = self._steps(), None, Turn()
             try:
                 while True:
                     ask = steps.send(answer)
                     answer = await loop.run_in_executor(self._thread, ask) if ask is not None else None
-                    if loop.time() > until:
-                        await asyncio.sleep(0)
-                        until = loop.time() + _TURN
+                    await turn.pause()
             except StopIteration:
                 return
 

@@ -33,6 +33,7 @@ _NUMBERS = {
         "pivot_root": 155,
         "prctl": 157,
         "prlimit64": 302,
+        "sched_setattr": 314,
         "seccomp": 317,
         "setfsgid": 123,
         "setfsuid": 122,
@@ -65,6 +66,7 @@ _NUMBERS = {
         "pivot_root": 41,
         "prctl": 167,
         "prlimit64": 261,
+        "sched_setattr": 274,
         "seccomp": 277,
         "setfsgid": 152,
         "setfsuid": 151,
@@ -112,6 +114,11 @@ RLIMIT_AS = 9
 #: RLIM64_INFINITY.
 NO_LIMIT = (1 << 64) - 1
 RLIMIT64 = "=QQ"
+
+# linux/sched.h; linux/sched/types.h: struct sched_attr {u32 size, policy; u64 flags; s32 nice; u32 priority;
+# u64 runtime, deadline, period; u32 util_min, util_max;}
+SCHED_FLAG_RESET_ON_FORK = 0x01
+SCHED_ATTR = "=IIQiIQQQII"
 
 # asm-generic/mman-common.h, since Linux 5.14
 MADV_POPULATE_READ = 22

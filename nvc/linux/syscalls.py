@@ -272,6 +272,18 @@ def prlimit(kind: int, limit: tuple[int, int] | None = None) -> tuple[int, int]:
     return soft, hard
 
 
+def sched_setattr(nice: int) -> None:
+    """sched_setattr(2): SCHED_OTHER and ``nice`` for the calling thread; what it makes is at 0. Raises SyscallError.
+
+    setpriority(2) has no such flag, and systemd's RestrictRealtime= refuses sched_setscheduler(2) with it.
+    """
+    size = struct.calcsize(const.SCHED_ATTR)
+    attributes = struct.pack(
+        const.SCHED_ATTR, size, os.SCHED_OTHER, const.SCHED_FLAG_RESET_ON_FORK, nice, 0, 0, 0, 0, 0, 0
+    )
+    _call("sched_setattr", (0, attributes, 0), (nice,))
+
+
 def seccomp_filter(program: bytes) -> None:
     """seccomp(SECCOMP_SET_MODE_FILTER): ``program`` is a sequence of struct sock_filter.
 

@@ -20,6 +20,13 @@ OURS = {"STATX_SIZE", "BPF_PROG_INFO_SIZE", "BPF_PROG_INFO_GPL_OFFSET", "AT_FDCW
 LAYOUTS = {
     "OPEN_HOW": ("struct open_how", ["flags", "mode", "resolve"]),
     "RLIMIT64": ("struct rlimit64", ["rlim_cur", "rlim_max"]),
+    "SCHED_ATTR": (
+        "struct sched_attr",
+        [
+            *("size", "sched_policy", "sched_flags", "sched_nice", "sched_priority"),
+            *("sched_runtime", "sched_deadline", "sched_period", "sched_util_min", "sched_util_max"),
+        ],
+    ),
     "MOUNT_ATTR": ("struct mount_attr", ["attr_set", "attr_clr", "propagation", "userns_fd"]),
     "CAP_HEADER": ("struct __user_cap_header_struct", ["version", "pid"]),
     "SOCK_FILTER": ("struct sock_filter", ["code", "jt", "jf", "k"]),

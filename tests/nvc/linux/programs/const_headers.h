@@ -18,5 +18,9 @@
 #include <linux/fs.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
+#include <linux/sched.h>
+#define sched_param linux_sched_param /* sched.h has it, too */
+#include <linux/sched/types.h>
+#undef sched_param
 #include <linux/seccomp.h>
 #include <linux/securebits.h>
