@@ -173,10 +173,12 @@ class Registry:
             found = self._read(tenant)
         except (OSError, ValueError) as error:
             raise ContainerError(f"{self._shares}/{tenant.record.key}: {error}") from None
-        if found == tenant.limits:
+        if found is None or found == tenant.limits:
             return True
+        tenant.is_planned = False
         try:
             self._supervisors.update(tenant.number, limits_file.encode(found))
+            tenant.is_planned = True
         except OSError as error:
             if error.errno == errno.EBUSY:
                 return False  # the next look is soon
@@ -188,16 +190,18 @@ class Registry:
             part.changed(tenant)
         return True
 
-    def _read(self, tenant: Tenant) -> Limits:
+    def _read(self, tenant: Tenant) -> Limits | None:
+        """None: what is in force, which most files say that are looked at: of tenants that have just come."""
         descriptor = os.open(tenant.limits_path(self._shares), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            return (
-                with_shares(tenant.limits, limits_file.read(descriptor))
-                if tenant.record.group
-                else limits_file.read(descriptor)
-            )
+            content = limits_file.copy(descriptor)
         finally:
             os.close(descriptor)
+        if tenant.record.group:
+            return with_shares(tenant.limits, limits_file.decode(content))
+        if tenant.is_planned and limits_file.says_same(content, self._supervisors.limits(tenant.number)):
+            return None
+        return limits_file.decode(content)
 
     async def look(self, changed: Iterable[int]) -> None:
         """What is due periodically: tenants that are gone, limits files that were changed.

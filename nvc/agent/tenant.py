@@ -23,9 +23,11 @@ _SETTLED_NS = 50_000_000
 class Tenant:
     """limits: as they are in force. busy: requests about its containers that its monitor has not answered.
 
-    number, name (what people call it), members: of its record. row: as it was reported last.
+    number, name (what people call it), members: of its record. row: as it was reported last. is_planned: whether its
+    plan has these limits.
     """
 
+    is_planned = True
     row: Row | None = None
     #: Of its limits file: time of change and inode, when it was read last; None: it has to be read.
     _read_at: tuple[int, int] | None = None

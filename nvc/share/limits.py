@@ -127,6 +127,11 @@ def decode(content: bytes) -> Limits:
 
 def read(descriptor: int) -> Limits:
     """What the file says now. Raises FormatError, also when a writer does not come to its end; OSError."""
+    return decode(copy(descriptor))
+
+
+def copy(descriptor: int) -> bytes:
+    """Of the file as it is now, while nothing writes it. Raises as ``read``."""
     for attempt in range(_TRIES):
         content = os.pread(descriptor, SIZE + 1, 0)
         if len(content) != SIZE:
@@ -138,7 +143,12 @@ def read(descriptor: int) -> Limits:
         time.sleep(0.002 if attempt >= _TRIES // 2 else 0)
     else:
         raise FormatError("limits", "generation", "a write began and did not end")
-    return decode(content)
+    return content
+
+
+def says_same(content: bytes, other: bytes) -> bool:
+    """Whether two copies say the same, for sure: equal values may be written in several ways."""
+    return content[:GENERATION] == other[:GENERATION] and content[CHECKSUM:] == other[CHECKSUM:]
 
 
 def write(descriptor: int, limits: Limits) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+
+import pytest
 
 from nvc.agent.accounting import Accounting
 from nvc.agent.claims import Claims
@@ -16,9 +19,10 @@ from nvc.agent.probing import Probing
 from nvc.agent.ranges import Ranges
 from nvc.agent.state.records import TenantRecord
 from nvc.agent.tenant import Tenant
+from nvc.share import limits as limits_file
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
-from tests.support.admitted import AdmittedContainers
+from tests.support.admitted import AdmittedContainers, look
 
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
 #: Names of files that were opened.
@@ -50,6 +54,35 @@ def _limits_opened(path: Path, parts: int) -> int:
 def test_its_limits_are_read_once_for_all_parts(tmp_path: Path) -> None:
     """Ten times before: each of nine parts had them read. Then twice: before and after room was made."""
     assert _limits_opened(tmp_path / "one", 1) == _limits_opened(tmp_path / "many", 9) == 1
+
+
+def test_limits_that_the_plan_has_are_not_decoded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look that follows an admission reads them: a change may have come before their file was watched."""
+    decoded: list[bytes] = []
+
+    def decode(content: bytes) -> Limits:
+        decoded.append(content)
+        return usual(content)
+
+    usual = limits_file.decode
+    monkeypatch.setattr(limits_file, "decode", decode)
+    read, write = os.pipe()
+    with AdmittedContainers(tmp_path) as place:
+        assert place.admit(read)
+        (tenant,) = place.tenants
+        asyncio.run(look(place.tenants, place.supervisors))
+        assert len(decoded) == 1, "where it was admitted"
+        place.set(memory=2 << 30)
+        asyncio.run(look(place.tenants, place.supervisors))
+        assert tenant.limits.gpus[0].memory == limits_file.decode(place.supervisors.limits(1)).gpus[0].memory == 2 << 30
+        # A change that could not be taken at once is in the plan, and not in force for the agent yet.
+        tenant.is_planned, before = False, len(decoded)
+        place.set(memory=3 << 30)
+        place.supervisors._tenant(1).plan.set_limits(limits_file.encode(place.limits))
+        assert place.tenants.refresh(tenant)
+        assert (tenant.limits.gpus[0].memory, len(decoded)) == (3 << 30, before + 1)
+    os.close(read)
+    os.close(write)
 
 
 class Counted(list[Tenant]):
