@@ -116,6 +116,11 @@ static void raced (void)
     tap_ok (frozen (bed.fake) == 1, "and its channels are stopped");
     rm_freeze (bed.fake->rm, 0, false);
     tap_ok (fake_charged (bed.fake, 0) == CONTEXT, "and its context is charged");
+    fake_find (bed.fake, bed.client, group)->slice = 500;
+    rm_set_timeslice (bed.fake->rm, 0, 800);
+    tap_ok (fake_find (bed.fake, bed.client, group)->slice == 500, "a shorter timeslice, of another supervisor's, stays");
+    rm_set_timeslice (bed.fake->rm, 0, 300);
+    tap_ok (fake_find (bed.fake, bed.client, group)->slice == 300, "a longer one does not");
 
     race (&bed, HANDLE, NV01_DEVICE_0, bed.client, device, 0);
     tap_ok (fake_subdevice (bed.fake, FILE_A, bed.client, HANDLE) == 0 && bed.fake->decision == RM_REFUSED,
