@@ -118,8 +118,8 @@ def _configure(target: Target, config: HookConfig, request: HookRequest, log: Lo
     with make_context(settings, library_options(config, simulated=bool(target.sim)), log) as context:
         options = container_options(request, config, supervised=target.pid is not None)
         with context.container(container, options, early=True) as session:
-            plan(asked, context, session)
-            session.apply()
+            plan(asked, context, session, applies=True)
+            session.apply(last=True)
 
 
 def _share_request(target: Target) -> ShareRequest:

@@ -38,7 +38,8 @@ def run() -> None:
 
 def _begin_services(words: Sequence[str]) -> None:
     """Fork the services that this command line will probably need: a guess, which costs a process where it is wrong."""
-    command = next((word for word in words if not word.startswith("-")), "")
+    place = next((place for place, word in enumerate(words) if not word.startswith("-")), len(words))
+    command, before = "".join(words[place : place + 1]), words[:place]
     # A socket must not become a standard stream that was closed.
     if command not in _COMMANDS or not all(map(_is_open, (0, 1, 2))):
         return
@@ -46,10 +47,13 @@ def _begin_services(words: Sequence[str]) -> None:
     from nvc.inject import ahead
 
     # A simulated machine's inventory is elsewhere.
-    simulated = "NVC_SIM" in os.environ or any(word.startswith("--sim") for word in words)
+    machines = [word for word in words[place:] if word.startswith("--sim")]
+    simulated = "NVC_SIM" in os.environ or bool(machines) or any(word.startswith("--sim") for word in before)
     if "--no-cache" in words or not (simulated or os.path.exists(CACHE)):
         # Alone: the container is looked up while NVML is initialised.
-        ahead.begin_driver()
+        begin = ahead.expected([*before, *machines])
+        if begin is not None:
+            ahead.begin_driver(begin)
     elif command == "configure" and not any(word.startswith("--dry") for word in words):
         ahead.begin_container()
 

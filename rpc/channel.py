@@ -45,6 +45,11 @@ def pair() -> tuple[Channel, Channel]:
     return Channel(one), Channel(other)
 
 
+def of(descriptor: int) -> Channel:
+    """The end of another process that came as a descriptor, which it owns from now on. Raises OSError."""
+    return Channel(_socket.socket(fileno=descriptor))
+
+
 class Channel:
     """Owns one socket. Every method raises ChannelError, and OSError for what the kernel reports (EPIPE: peer gone).
 

@@ -208,6 +208,10 @@ class Client:
         self._channel.close()
         self._end_process()
 
+    def finish_requests(self) -> None:
+        """Send no other request: the helper ends after the answer to the last one, also while its caller takes that."""
+        self._channel.finish()
+
     def leave(self) -> None:
         """Let the helper end without a wait, also for ``on_shutdown``; ``reap`` waits for its exit."""
         self._channel.close()
@@ -259,6 +263,10 @@ class Pending:
         return self.problem is not None or self._client.has_message(
             min(self.until, time.monotonic() + seconds), self.until
         )
+
+    def allow(self, seconds: float) -> None:
+        """Let the deadline run from now."""
+        self.until, self.seconds = time.monotonic() + seconds, seconds
 
     def result(self) -> tuple[Any, list[int]]:
         """Wait for the reply; it, and the descriptors that came with it. Raises RemoteError."""

@@ -5,6 +5,8 @@
 2. In the container's mount namespace: open its root, make targets below it, attach; links; ldconfig, and while it runs
    what it does not read: nodes, sockets, files of /proc, cgroup rules.
 3. On any failure, also a signal, undo everything, last first. Then return to the caller's namespace.
+
+Of a plan whose end is not known yet, what ldconfig may depend on is done first; the caller waits for NVML meanwhile.
 """
 
 from __future__ import annotations
@@ -12,14 +14,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import sys
 
-from nvc.base.errors import ContainerError, LdcacheError, MountError, NvcError, reason
+from nvc.base.errors import LdcacheError, MountError, NvcError, reason
 from nvc.base.undo import Undo
 from nvc.container import execute
 from nvc.container.execute import ATTRIBUTES, EXECUTORS, Place
 from nvc.container.ldcache import update
 from nvc.container.ldcache.program import open_program
+from nvc.container.namespace import MountNamespace
 from nvc.container.operations import (
     DEVICE,
     DIRECTORY,
@@ -28,19 +30,18 @@ from nvc.container.operations import (
     BindMount,
     EndpointMount,
     ShareFiles,
-    Tmpfs,
     UpdateLdcache,
+    is_independent,
 )
 from nvc.container.propagation import Propagation
-from nvc.linux import cgroup, mounts, namespaces, owned, procfd, rights
+from nvc.linux import cgroup, mounts, owned, rights
 from nvc.linux.fd import Fd
 from nvc.linux.root import Root
 from rpc.stop import Deferred, limit_undo, undone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from typing import Self
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from nvc.base.log import Log
     from nvc.container.ldcache.process import Launched
@@ -49,8 +50,9 @@ if TYPE_CHECKING:
     from nvc.linux.tree import Tree
     from nvc.model import CgroupRef
 
-#: Directories without libraries.
-_WITHOUT_LIBRARIES = ("/dev/", "/proc/", "/run/", "/var/run/")
+    Step = tuple[Operation, Fd | None]
+    Later = Callable[[], list[Step]] | None
+
 _OWNER_HINT = "give the link, and the directory that it is in, to root, or replace it by what it leads to"
 _SOURCE_HINT = "the driver on the host changed; if it was just updated, run with --no-cache"
 
@@ -62,7 +64,7 @@ class Prepared:
     """
 
     def __init__(self) -> None:
-        self.steps: list[tuple[Operation, Fd | None]] = []
+        self.steps: list[Step] = []
         self.done = 0
 
     def close(self) -> None:
@@ -72,9 +74,16 @@ class Prepared:
                 opened.close()
 
 
-def apply(located: Located, driver_root: str, operations: Iterable[Operation], log: Log) -> int:
+def apply(
+    located: Located,
+    driver_root: str,
+    operations: Iterable[Operation],
+    log: Log,
+    rest: Callable[[], Iterable[Operation]] | None = None,
+) -> int:
     """Apply ``operations``; returns the number of those that changed something.
 
+    rest: waits for independent operations (``is_independent``) that are to be applied too; what it raises undoes all.
     Must run in a process with one thread. Raises MountError, LdcacheError, ContainerError; all
     changes are then undone.
     """
@@ -82,10 +91,21 @@ def apply(located: Located, driver_root: str, operations: Iterable[Operation], l
     host = Undo()
     try:
         prepared = prepare(located, driver_root, operations, host, log)
+        added: list[Prepared] = []
+
+        def later() -> list[Step]:
+            assert rest is not None
+            known = tuple(rest())
+            if not all(map(is_independent, known)):
+                raise MountError("invalid argument: an operation that ldconfig may depend on, after its start")
+            added.append(prepare(located, driver_root, known, host, log))
+            return added[0].steps
+
         try:
-            done = _inside(located, prepared, log)
+            done = _inside(located, prepared, log, later if rest is not None else None)
         finally:
-            prepared.close()
+            for one in (prepared, *added):
+                one.close()
     except BaseException:
         _rollback(host, log)
         raise
@@ -93,13 +113,16 @@ def apply(located: Located, driver_root: str, operations: Iterable[Operation], l
     return done
 
 
-def _inside(located: Located, prepared: Prepared, log: Log) -> int:
-    """The container's half: all or nothing."""
+def _inside(located: Located, prepared: Prepared, log: Log, later: Later) -> int:
+    """The container's half: all or nothing. later: called on the host, in the middle of it."""
     propagation = Propagation(foreign=located.namespace is not None or is_foreign(), log=log)
-    with MountNamespace(located.namespace), Undo() as undo:
+    with MountNamespace(located.namespace) as inside, Undo() as undo:
         try:
-            done = _execute(located, prepared, undo, propagation, log)
+            away = (lambda: inside.away(later)) if later is not None else None
+            done = _execute(located, prepared, undo, propagation, log, away)
         except BaseException:
+            # The first step, as one that fails keeps no other from its end.
+            undo.push_urgent(inside.enter)
             _rollback(undo, log)
             raise
         undo.commit()
@@ -231,7 +254,7 @@ def is_foreign() -> bool | None:
     return (ours.st_dev, ours.st_ino) != (first.st_dev, first.st_ino)
 
 
-def _execute(located: Located, prepared: Prepared, undo: Undo, propagation: Propagation, log: Log) -> int:
+def _execute(located: Located, prepared: Prepared, undo: Undo, propagation: Propagation, log: Log, later: Later) -> int:
     container = located.container
     owner = container.owner_uid, container.owner_gid
     # After entering: move_mount refuses targets below a descriptor of another mount namespace.
@@ -244,7 +267,7 @@ def _execute(located: Located, prepared: Prepared, undo: Undo, propagation: Prop
                     with Deferred():
                         update.remember(operation, place)
                         launched[operation] = update.launch(operation, place, opened)
-            done = _steps(prepared, place, container.cgroup, launched)
+            done = _steps(prepared, place, container.cgroup, launched, later)
             # Together: a signal between the two would take back all but the cache.
             with Deferred():
                 update.publish(place)
@@ -256,10 +279,14 @@ def _execute(located: Located, prepared: Prepared, undo: Undo, propagation: Prop
 
 
 def _steps(
-    prepared: Prepared, place: Place, group: CgroupRef | None, launched: Mapping[UpdateLdcache, Launched]
+    prepared: Prepared,
+    place: Place,
+    group: CgroupRef | None,
+    launched: Mapping[UpdateLdcache, Launched],
+    later: Later,
 ) -> int:
     done = prepared.done
-    for operation, opened, is_beginning in _interleaved(prepared.steps):
+    for operation, opened, is_beginning in _interleaved(prepared.steps, later):
         # A Stop between a mount and its undo entry would leave the mount behind.
         with Deferred():
             if isinstance(operation, AllowDevices):
@@ -279,32 +306,29 @@ def _steps(
     return done
 
 
-def _interleaved(steps: Iterable[tuple[Operation, Fd | None]]) -> Iterator[tuple[Operation, Fd | None, bool]]:
+def _interleaved(steps: Iterable[Step], later: Later = None) -> Iterator[tuple[Operation, Fd | None, bool]]:
     """The steps, and the start of each update of the cache: (operation, source, is this the start).
 
-    In the plan's order, except that the steps before an update that ldconfig cannot see are done while it runs.
+    In the plan's order, except that the steps before an update that ldconfig cannot see are done while it runs. later:
+    returns more of those, as late as can be.
     """
-    before: list[tuple[Operation, Fd | None]] = []
+    before: list[Step] = []
     for step in steps:
         if not isinstance(step[0], UpdateLdcache):
             before.append(step)
             continue
-        yield from ((*one, False) for one in before if not _is_independent(one[0]))
-        waiting = [one for one in before if _is_independent(one[0])]
+        yield from ((*one, False) for one in before if not is_independent(one[0]))
+        waiting = [one for one in before if is_independent(one[0])]
         before.clear()
         yield (*step, True)
         yield from ((*one, False) for one in waiting)
+        if later is not None:
+            yield from ((*one, False) for one in later())
+            later = None
         yield (*step, False)
     yield from ((*one, False) for one in before)
-
-
-def _is_independent(operation: Operation) -> bool:
-    """Whether neither ldconfig nor the operation can affect the other."""
-    if isinstance(operation, BindMount):
-        return operation.container_path.startswith(_WITHOUT_LIBRARIES)
-    if isinstance(operation, Tmpfs):
-        return operation.target.startswith(_WITHOUT_LIBRARIES)
-    return isinstance(operation, AllowDevices)
+    if later is not None:
+        yield from ((*one, False) for one in later())
 
 
 def _open_root(located: Located) -> Root:
@@ -321,46 +345,6 @@ def _open_root(located: Located) -> Root:
             hint="another process replaces the container's root during configuration",
         )
     return root
-
-
-class MountNamespace:
-    """Enters another mount namespace; on exit this process is back in its own, with its root.
-
-    namespace: an open mount namespace, or None to stay. Imports fail meanwhile, because modules would come from the
-    container.
-    """
-
-    def __init__(self, namespace: Fd | None) -> None:
-        self._namespace = namespace
-        self._importers: list[object] = []
-        self._origin: tuple[Fd, Fd] | None = None
-
-    def __enter__(self) -> Self:
-        if self._namespace is None:
-            return self
-        try:
-            root = Fd(os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), "/")
-            own = Fd(os.open("ns/mnt", os.O_RDONLY | os.O_CLOEXEC, dir_fd=procfd.pin().fileno()), "/proc/self/ns/mnt")
-            namespaces.enter(self._namespace, "mnt")
-        except OSError as error:
-            raise ContainerError(
-                f"namespace association failed: {self._namespace.name}: {reason(error)}",
-                hint="only root of the user namespace that the container's mount namespace belongs to may enter it",
-            ) from error
-        self._origin = own, root
-        self._importers, sys.meta_path[:] = list(sys.meta_path), []
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._origin is None:
-            return
-        own, root = self._origin
-        self._origin = None
-        with own, root:
-            namespaces.enter(own, "mnt")
-            os.fchdir(root.fileno())
-            os.chroot(".")
-        sys.meta_path[:] = self._importers  # type: ignore[assignment]
 
 
 __all__ = ["MountNamespace", "LdcacheError", "Prepared", "apply", "prepare"]

@@ -168,6 +168,31 @@ if TYPE_CHECKING:
         ShareFiles | BindMount | EndpointMount | Tmpfs | ApplicationProfile | Symlink | AllowDevices | UpdateLdcache
     )
 
+#: Directories without libraries.
+_WITHOUT_LIBRARIES = ("/dev/", "/proc/", "/run/", "/var/run/")
+
+
+def is_independent(operation: Operation) -> bool:
+    """Whether neither ldconfig nor the operation can affect the other."""
+    if isinstance(operation, BindMount):
+        return operation.container_path.startswith(_WITHOUT_LIBRARIES)
+    if isinstance(operation, Tmpfs):
+        return operation.target.startswith(_WITHOUT_LIBRARIES)
+    return isinstance(operation, AllowDevices)
+
+
+def divide(operations: Iterable[Operation]) -> tuple[tuple[Operation, ...], tuple[Operation, ...]]:
+    """A plan in two parts, each in the plan's order: the driver's files, sockets and ldconfig, and what of the rest is
+    independent: device nodes and their rules, and what shows GPUs below /proc.
+    """
+    first: list[Operation] = []
+    rest: list[Operation] = []
+    for operation in operations:
+        is_first = isinstance(operation, EndpointMount) or not is_independent(operation)
+        (first if is_first else rest).append(operation)
+    return tuple(first), tuple(rest)
+
+
 KINDS: dict[str, type[Operation]] = {
     cls.__name__: cls
     for cls in (ShareFiles, BindMount, EndpointMount, Tmpfs, ApplicationProfile, Symlink, AllowDevices, UpdateLdcache)

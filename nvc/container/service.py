@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 
 from nvc.base import budgets
-from nvc.base.errors import ContainerError, reason
+from nvc.base.errors import ContainerError, MountError, reason
 from nvc.base.verbs import by_phase, raise_remote, translate
 from nvc.container.messages import ApplyReply, ApplyRequest, InspectReply, InspectRequest
+from nvc.container.operations import decode, encode
 from nvc.container.verbs import CONTAINER
-from rpc.errors import RemoteError
+from rpc import channel, codec
+from rpc.errors import ChannelError, RemoteError
 from rpc.process import start as start_service
 
 TYPE_CHECKING = False
@@ -22,13 +24,15 @@ if TYPE_CHECKING:
 
     from nvc.base.log import Log
     from nvc.container.lookup import Located
-    from rpc.client import Client
+    from nvc.container.operations import Operation
+    from rpc.channel import Channel
+    from rpc.client import Client, Pending
 
     T = TypeVar("T")
 
 
-#: Returns a service that was forked before its request arrived, or None (``nvc.prefork.service``, which reaps it).
-in_advance: Callable[[float, Log], Client | None] | None = None
+#: Returns a service that was forked before its request arrived, or None. Arguments as those of ``start``.
+in_advance: Callable[[float, Log, bool], ContainerClient | None] | None = None
 
 
 class ContainerClient:
@@ -58,17 +62,68 @@ class ContainerClient:
 
         return answer
 
-    def apply(self, request: ApplyRequest, *, deadline: float) -> int:
+    def apply(self, request: ApplyRequest, *, deadline: float, last: bool = False) -> int:
         """See ``nvc.container.apply.apply``. Returns the number of operations that changed something.
 
-        Raises MountError, LdcacheError.
+        last: no other call follows. Raises MountError, LdcacheError.
         """
-        reply: ApplyReply = _translated(lambda: self._client.call("apply", request, deadline=deadline))
+        pending = _translated(lambda: self._client.begin("apply", request, deadline=deadline))
+        if last:
+            self._client.finish_requests()
+        reply: ApplyReply = _translated(pending.result)[0]
         return reply.done
+
+    def begin_apply(self, request: ApplyRequest, *, deadline: float) -> Applying:
+        """Begin with the operations of a plan whose independent ones are not known yet. Raises MountError, OSError."""
+        ours, theirs = channel.pair()
+        try:
+            pending = _translated(lambda: self._client.begin("apply", request, [theirs.fileno()], deadline))
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return Applying(request.operations, self._client, pending, ours)
 
     def close(self) -> None:
         """End the service. May be repeated."""
         self._client.close(wait=self._wait)
+
+
+class Applying:
+    """An ``apply`` that has begun with ``operations``. Either method is to be called, before another of the client's.
+
+    deadline: seconds from now.
+    """
+
+    def __init__(self, operations: tuple[Operation, ...], client: Client, pending: Pending, end: Channel) -> None:
+        self.operations = operations
+        self._client = client
+        self._pending = pending
+        self._end = end
+
+    def finish(self, rest: tuple[Operation, ...], *, deadline: float, last: bool = False) -> int:
+        """Have the rest of the plan applied too. As ``ContainerClient.apply``."""
+        self._pending.allow(deadline)
+        try:
+            self._end.send(codec.dumps(encode(rest)), (), self._pending.until)
+        except (ChannelError, OSError):
+            pass  # it failed before, and its answer says why
+        finally:
+            self._end.close()
+        if last:
+            self._client.finish_requests()
+        reply: ApplyReply = _translated(self._pending.result)[0]
+        return reply.done
+
+    def abandon(self, *, deadline: float) -> None:
+        """Have everything undone, and wait for that."""
+        self._end.close()
+        self._pending.allow(deadline)
+        try:
+            self._pending.result()
+        except RemoteError:
+            pass
 
 
 def _translated(function: Callable[[], T]) -> T:
@@ -131,7 +186,23 @@ class Handlers:
             raise ContainerError("invalid argument: no container was looked up")
         from nvc.container.apply import apply
 
-        return ApplyReply(apply(self._located, request.driver_root, request.operations, self._log))
+        if not fds:
+            return ApplyReply(apply(self._located, request.driver_root, request.operations, self._log))
+        end = channel.of(fds.pop())
+        try:
+            done = apply(self._located, request.driver_root, request.operations, self._log, lambda: _rest(end))
+            return ApplyReply(done)
+        finally:
+            end.close()
+
+
+def _rest(end: Channel) -> tuple[Operation, ...]:
+    """The rest of a plan, once its caller knows it. Raises MountError where there is none: all is to be undone."""
+    received = end.receive()
+    if received is None:
+        raise MountError("the plan was given up")
+    channel.close_all(received[1])
+    return decode(codec.loads(received[0]))
 
 
 def limit() -> None:
@@ -171,9 +242,9 @@ def start(*, deadline: float, log: Log, wait: bool = True) -> ContainerClient:
 
     wait: whether to wait for its exit at the end, and not only until it has let go of everything.
     """
-    early = in_advance(deadline, log) if in_advance is not None else None
+    early = in_advance(deadline, log, wait) if in_advance is not None else None
     if early is not None:
-        return ContainerClient(early, wait=False)
+        return early
     handlers = Handlers(log)
     try:
         return ContainerClient(fork(handlers, log, prepare=handlers.prepare, deadline=deadline), wait=wait)

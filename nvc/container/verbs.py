@@ -29,10 +29,11 @@ CONTAINER = HelperService(
             ApplyReply,
             why="The caller may change a container as root does: it is root, and has only this way to. Operations are "
             "data of a closed set; sources lie below the driver root or are files of ours, targets lie below the "
-            "rootfs descriptor.",
+            "rootfs descriptor. Device nodes may follow on a socket; where none do, all is undone.",
             failure=MountError,
             hint=_SLOW,
             phase="mount",
+            request_fds=1,
         ),
     ),
     crash_hint="the helper was killed (out of memory? see dmesg) or has a bug: report it with --debug's log",

@@ -14,8 +14,9 @@ from nvc.model import DriverEndpoint, DriverFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from nvc.linux.fd import Fd
     from nvc.model import DriverOptions
 
 #: Where the accounts of daemons are looked up, in the driver root.
@@ -56,10 +57,12 @@ def find_binaries(
     files: list[DriverFile] = []
     warnings: list[str] = []
     with Root.open(root) as opened:
+        places = tuple(_places(opened, search))
         for row in rows:
             if row.option and getattr(options, row.option):
                 continue
-            paths = (_regular(opened, f"{directory}/{row.name}", warnings) for directory in search)
+            there = (path for path, place in places if place is None or _has(place, row.name))
+            paths = (_regular(opened, f"{path}/{row.name}", warnings) for path in there)
             found = list(filter(None, paths))
             if not found:
                 warnings.append(f"missing binary {row.name}")
@@ -69,6 +72,28 @@ def find_binaries(
                 warnings.append(f"selecting {path} over {found[0]}, which is a script")
             files.append(DriverFile(path, "binary", row.capability))
     return files, warnings
+
+
+def _places(root: Root, search: tuple[str, ...]) -> Iterator[tuple[str, Fd | None]]:
+    """The directories that are there, open; None for one that a user's link leads to: a warning is due for its files.
+
+    Most names are in none, which one call says below an open directory.
+    """
+    for directory in search:
+        try:
+            yield directory, owned.Sources(root.fd).open(directory)
+        except owned.Untrusted:
+            yield directory, None
+        except OSError:
+            continue
+
+
+def _has(directory: Fd, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=directory.fileno(), follow_symlinks=False)
+    except OSError:
+        return False
+    return True
 
 
 def _regular(root: Root, path: str, warnings: list[str]) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from nvc.driver.facts import NvmlGpu, NvmlSystem
     from nvc.driver.tables import HostArch
-    from nvc.model import Host
+    from nvc.model import DeviceNode, Host
 
 
 def watched(version: str, options: DriverOptions, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -49,6 +49,20 @@ class Installed(Record):
     firmwares: tuple[DriverFile, ...]
     more: tuple[DriverFile, ...]
     warnings: tuple[str, ...]
+
+    def driver(self, version: str, cuda: str = "", nodes: tuple[DeviceNode, ...] = ()) -> DriverInfo:
+        """The driver that they are of. cuda, nodes: as far as they are known."""
+        return DriverInfo(
+            version,
+            cuda,
+            self.libraries,
+            self.libraries32,
+            self.binaries,
+            self.ipcs,
+            self.firmwares,
+            nodes,
+            more=self.more,
+        )
 
 
 def files(host: Host, options: DriverOptions, version: str, environ: Mapping[str, str]) -> Installed:
@@ -113,17 +127,7 @@ def discover(
     found, more = find_gpus(host, gpus, caps)
     warnings += more
     config, monitor = (caps.optional(path, warnings) for path in (nvcaps.MIG_CONFIG, nvcaps.MIG_MONITOR))
-    driver = DriverInfo(
-        version,
-        cuda_text(system.cuda_version),
-        installed.libraries,
-        installed.libraries32,
-        installed.binaries,
-        installed.ipcs,
-        installed.firmwares,
-        tuple(nodes),
-        more=installed.more,
-    )
+    driver = installed.driver(version, cuda_text(system.cuda_version), tuple(nodes))
     return Inventory(driver, tuple(found), caps.style, config, monitor, tuple(warnings))
 
 

@@ -13,7 +13,7 @@ import os
 import stat
 
 from nvc.base import directories
-from nvc.base.errors import NvcError, reason
+from nvc.base.errors import DetectionError, NvcError, reason
 from nvc.driver.facts import NvmlGpu, NvmlSystem
 from nvc.driver.locate import host_path, read_text
 from nvc.driver.machinekey import identities, machine_key, view_key, watched_identities
@@ -133,30 +133,41 @@ def _hit(
 
 
 def look_ahead(
-    host: Host, options: DriverOptions, environ: Mapping[str, str] | None = None, *, watch: bool = True
+    host: Host,
+    options: DriverOptions,
+    environ: Mapping[str, str] | None = None,
+    *,
+    watch: bool = True,
+    meanwhile: Callable[[DriverInfo], None] | None = None,
 ) -> None:
     """Look for the files of the version that the kernel module has, while NVML is initialised.
 
     ``load`` takes them where NVML names the same version, and looks itself where this failed. watch: False where
-    ``load`` gets no cache.
+    ``load`` gets no cache. meanwhile: called with the files as soon as they are found; what it raises is raised.
     """
     from nvc.driver.places import DRIVER, platform
     from nvc.formats.procfs import nvrm_version
 
     environ = os.environ if environ is None else environ
+    _ahead.clear()
     try:
         version = nvrm_version(read_text(host_path(host.nodes, f"{DRIVER}/version")))
-        if version and not platform(host):
-            from nvc.driver.discover import begin_caps
+        if not version or platform(host):
+            return
+        from nvc.driver.discover import begin_caps
 
-            caps = begin_caps(host)
-            try:
-                found = _look(host, options, version, environ, watch)
-            finally:
-                caps.read_ahead()
-            _ahead[:] = [(_subject(host, options, version, environ), *found, caps)]
+        caps = begin_caps(host)
     except (OSError, NvcError):
-        _ahead.clear()
+        return
+    try:
+        watching, installed = _look(host, options, version, environ, watch)
+        if meanwhile is not None:
+            meanwhile(installed.driver(version))
+        _ahead[:] = [(_subject(host, options, version, environ), watching, installed, caps)]
+    except (OSError, DetectionError):
+        pass  # ``load`` tells what it is, if it still is
+    finally:
+        caps.read_ahead()
 
 
 #: What ``look_ahead`` found: of what, the identities of what it looked at, the files, the nvcaps.

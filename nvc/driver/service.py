@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rpc.server import Handler
 
 
-#: Returns a service that was forked before its host was known, or None (``nvc.driver.standby``).
+#: Returns a service that was forked before the command line was read, or None (``nvc.inject.ahead``).
 in_advance: Callable[[Begin, float, Log], Client | None] | None = None
 
 

@@ -29,7 +29,7 @@ from nvc.request.options import DEFAULT_CONTAINER_OPTIONS, ContainerOptions, Lib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import TracebackType
     from typing import Any, Self
 
@@ -156,10 +156,13 @@ class Context:
             self._platform = platform(self.host)
         return self._platform
 
-    def inventory(self, options: DriverOptions = _EVERYTHING) -> Inventory:
+    def inventory(
+        self, options: DriverOptions = _EVERYTHING, meanwhile: Callable[[DriverInfo], None] | None = None
+    ) -> Inventory:
         """Everything installed, from the inventory cache when it is valid.
 
-        Raises DetectionError, InitializationError.
+        meanwhile: called, before NVML has answered, with the files of the version that the kernel module has.
+        Raises DetectionError, InitializationError, and what ``meanwhile`` raises.
         """
         if self.config.mps_user:
             options = options.replace(mps_user=self.config.mps_user)
@@ -171,7 +174,7 @@ class Context:
             # Changes of Windows' driver and of Tegra's lists cannot be detected: no cache there.
             keep = self.config.cache and not self.platform
             cache = cache_path(self.host) if keep else None
-            found = load(self.host, options, lambda: self._query(options), cache=cache, log=self.log)
+            found = load(self.host, options, lambda: self._query(options, meanwhile), cache=cache, log=self.log)
             self._inventories[options] = found
         self._current = found
         return found
@@ -180,9 +183,14 @@ class Context:
         """The inventory of the last call of ``inventory``, or that without options."""
         return self._current if self._current is not None else self.inventory()
 
-    def driver_info(self, options: DriverOptions = _EVERYTHING) -> DriverInfo:
-        """Versions and files of the driver (nvc_driver_info_new; nvc_driver_info_free: nothing to free)."""
-        return self.inventory(options).driver
+    def driver_info(
+        self, options: DriverOptions = _EVERYTHING, meanwhile: Callable[[DriverInfo], None] | None = None
+    ) -> DriverInfo:
+        """Versions and files of the driver (nvc_driver_info_new; nvc_driver_info_free: nothing to free).
+
+        meanwhile: see ``inventory``.
+        """
+        return self.inventory(options, meanwhile).driver
 
     def device_info(self, options: DriverOptions = _EVERYTHING) -> tuple[Gpu, ...]:
         """The GPUs with their MIG devices (nvc_device_info_new; nvc_device_info_free: nothing to free)."""
@@ -257,7 +265,9 @@ class Context:
             client.close()
             raise
 
-    def _query(self, options: DriverOptions) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
+    def _query(
+        self, options: DriverOptions, meanwhile: Callable[[DriverInfo], None] | None
+    ) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
         """Query NVML, in a process without rights that ends after it. options: of the files to look for meanwhile."""
         from nvc.base.undo import Undo
 
@@ -267,7 +277,7 @@ class Context:
                 from nvc.driver.reach import reach
 
                 reach(self.host, undo, self.log)
-            answers = self._answers(options)
+            answers = self._answers(options, meanwhile)
             problems = undo.rollback()
         if problems:
             raise InitializationError(
@@ -298,16 +308,21 @@ class Context:
         client, self._begun = self._begun or self._start(), None
         return client
 
-    def _answers(self, options: DriverOptions) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
+    def _answers(
+        self, options: DriverOptions, meanwhile: Callable[[DriverInfo], None] | None
+    ) -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
         client, self._begun = self._begun or self._start(), None
         try:
             # Meanwhile NVML is initialised. What is imported here is needed after it.
             import nvc.driver.runtime
             import nvc.request.selection  # noqa: F401
+            from nvc.base.record import prepare
             from nvc.driver.inventory import look_ahead
 
             pending = client.begin_system()
-            look_ahead(self.host, options, watch=self.config.cache)
+            look_ahead(self.host, options, watch=self.config.cache, meanwhile=meanwhile)
+            if not pending.is_ready():
+                prepare()
             with waiting("asking the driver, which takes seconds to start where nothing keeps it loaded"):
                 system = client.system(pending)
                 answers = system, tuple(client.gpu(index) for index in range(system.gpu_count))

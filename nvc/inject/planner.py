@@ -20,18 +20,25 @@ if TYPE_CHECKING:
 _CSV_MOUNTS = {"csv-mounts=all": True, "csv-mounts=base-only": False}
 
 
-def plan(request: InjectionRequest, context: Context, session: ContainerSession) -> None:
+def plan(request: InjectionRequest, context: Context, session: ContainerSession, *, applies: bool = False) -> None:
     """Look up, select, check, and add everything to the session's plan. Reads only: the container is as it was.
 
+    applies: ``session.apply`` follows. Where NVML is asked, the driver's files are given to the container meanwhile;
+    the session takes them back unless it is applied.
     Raises DetectionError, InitializationError, DeviceError, MigConfigError, MigMonitorError, RequirementError,
     InputError for a share that cannot be, and MountError for a device that the host does not have.
     """
     request = _csv_mounts(request, context)
     options = request.driver
-    driver = context.driver_info(options)
+    has_share = request.share is not None and request.share.may_matter()
+    # What a share puts first depends on the GPUs.
+    if applies and not has_share:
+        driver = context.driver_info(options, session.begin_apply)
+    else:
+        driver = context.driver_info(options)
     selection = context.select(request.devices, request.mig_config, request.mig_monitor, options)
     context.require(request.requirements, selection, options)
-    if request.share is not None and request.share.may_matter():
+    if request.share is not None and has_share:
         session.share(request.share, selection)
     session.mount_driver(driver)
     mount_devices(session, selection)

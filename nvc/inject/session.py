@@ -9,6 +9,7 @@ from nvc.base.errors import ContainerError, MountError, NvcError
 from nvc.container import plan
 from nvc.container.compat import usable
 from nvc.container.messages import ApplyRequest, ContainerConfig, InspectRequest
+from nvc.container.operations import divide
 from nvc.inject.planned import Planned
 
 TYPE_CHECKING = False
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from typing import Self
 
     from nvc.container.messages import InspectReply
-    from nvc.container.service import ContainerClient
+    from nvc.container.operations import Operation
+    from nvc.container.service import Applying, ContainerClient
     from nvc.inject.api import Context
-    from nvc.model import Container, Selection
+    from nvc.model import Container, DriverInfo, Selection
     from nvc.request.injection import ShareRequest
     from nvc.request.options import ContainerOptions
     from nvc.share.model import Resolved
@@ -47,6 +49,7 @@ class ContainerSession(Planned):
         #: Seconds that the image may still hold the start for.
         self._left = context.config.timeout * IMAGE_TIMEOUTS
         self._client = client
+        self._applying: Applying | None = None
         try:
             self._answer = self._client.begin_inspect(
                 InspectRequest(
@@ -89,7 +92,15 @@ class ContainerSession(Planned):
 
     def close(self) -> None:
         """End the helper (nvc_container_free). What was applied stays. Harmless when done twice."""
-        self._client.close()
+        try:
+            self._abandon()
+        finally:
+            self._client.close()
+
+    def _abandon(self) -> None:
+        applying, self._applying = self._applying, None
+        if applying is not None:
+            applying.abandon(deadline=self._left)
 
     def share(self, request: ShareRequest, selection: Selection) -> Resolved:
         """Plan a share of the selected GPUs, if it comes to one; what it is. Call it before ``mount_driver``: a
@@ -116,20 +127,27 @@ class ContainerSession(Planned):
 
     def update_ldcache(self) -> None:
         """Plan the update of the loader cache (nvc_ldcache_update)."""
-        compat = ""
         found = self._look().compat
         driver = self._driver
         if found is not None:
             driver = driver or self._context.current_inventory().driver
             version = driver.nvrm_version
-            # Compat libraries speak to NVIDIA's kernel module, which neither WSL nor Tegra has.
-            wanted = not driver.platform and usable(found, version)
-            compat = found.directory if wanted else ""
-            state = "using" if wanted else "not using"
+            state = "using" if self._compat(driver) else "not using"
             self._context.log.info(f"{state} compat libcuda {found.version} of {found.directory} with driver {version}")
-        self._operations += plan.ldcache_update(
+        self._operations += self._ldcache_update(driver)
+
+    def _compat(self, driver: DriverInfo | None) -> str:
+        """The directory of the image's compat libraries, "" where they are not to be used."""
+        found = self._look().compat
+        # They speak to NVIDIA's kernel module, which neither WSL nor Tegra has.
+        if found is None or driver is None or driver.platform or not usable(found, driver.nvrm_version):
+            return ""
+        return found.directory
+
+    def _ldcache_update(self, driver: DriverInfo | None) -> tuple[Operation, ...]:
+        return plan.ldcache_update(
             self.container,
-            compat=compat,
+            compat=self._compat(driver),
             more=plan.component_directories(driver) if driver is not None else (),
             no_pivot=self._context.config.no_pivot,
             limit=self._ldconfig_limit,
@@ -141,15 +159,37 @@ class ContainerSession(Planned):
         timeout = self._context.config.timeout
         return max(0.0, min(timeout * LDCONFIG_TIMEOUTS, self._left - timeout * RESERVE_TIMEOUTS))
 
-    def apply(self) -> None:
-        """Carry the plan out. Raises MountError or LdcacheError after everything was taken back."""
+    def begin_apply(self, driver: DriverInfo) -> None:
+        """Begin with the files of ``driver``, of which NVML has not been asked yet: none of a GPU's is among them.
+
+        ``apply`` goes on if that is how the plan begins; otherwise, and on ``close``, all of it is undone first. Raises
+        ContainerError, MountError.
+        """
+        # The profile of graphics, which names the GPUs, comes first.
+        if "graphics" in self._capabilities.libraries:
+            return
+        operations = (*plan.driver_mount(self._scope, driver, ()), *self._ldcache_update(driver))
+        first, _ = divide(plan.merge(operations))
+        try:
+            self._applying = self._client.begin_apply(ApplyRequest(self._context.host.root, first), deadline=self._left)
+        except OSError:
+            pass  # no descriptor is left: it is applied when the plan is known
+
+    def apply(self, *, last: bool = False) -> None:
+        """Carry the plan out. last: nothing else follows. Raises MountError or LdcacheError after everything was taken
+        back.
+        """
         operations = self.plan
         log = self._context.log
         if log.enabled:
             for operation in operations:
                 log.info(operation.describe())
-        done = self._client.apply(
-            ApplyRequest(self._context.host.root, operations),
-            deadline=self._left,
-        )
+        first, rest = divide(operations)
+        if self._applying is not None and self._applying.operations == first:
+            applying, self._applying = self._applying, None
+            done = applying.finish(rest, deadline=self._left, last=last)
+        else:
+            self._abandon()
+            request = ApplyRequest(self._context.host.root, operations)
+            done = self._client.apply(request, deadline=self._left, last=last)
         log.info(f"{done} of {len(operations)} operations changed the container")

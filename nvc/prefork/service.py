@@ -18,11 +18,6 @@ from nvc.linux.fd import Fd
 from rpc import channel, process
 from rpc.errors import ChannelError
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from rpc.client import Client
-
-
 #: Seconds until the service has its process for ldconfig: a fork.
 _SANDBOX_TIMEOUT_S = 2.0
 
@@ -77,8 +72,11 @@ class StandbyService:
         for descriptor in log:
             self._log.take(descriptor)
 
-    def take(self, deadline: float, log: Log) -> Client | None:
-        """It, with the directory, standard error and log of this process; None when it has died, or was taken."""
+    def take(self, deadline: float, log: Log, wait: bool) -> service.ContainerClient | None:
+        """It, with the directory, standard error and log of this process; None when it has died, or was taken.
+
+        wait: of no account, ``reap`` waits.
+        """
         if self._taken or not self._client.running:
             return None
         self._taken = True
@@ -91,7 +89,7 @@ class StandbyService:
         finally:
             self._close_end()
         self._client.allow(deadline)
-        return self._client
+        return service.ContainerClient(self._client, wait=False)
 
     def listen(self) -> None:
         """Wait until the service has told which process will be ldconfig: ``sandbox``. If it died, nothing is known."""

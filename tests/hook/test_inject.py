@@ -42,7 +42,8 @@ class FakeSession:
         self.calls.append("close session")
 
     def __getattr__(self, name: str) -> Any:
-        def call(*arguments: Any) -> None:
+        def call(*arguments: Any, last: bool = True) -> None:
+            assert last, "the hook ends after it"
             self.calls.append((name, *(getattr(item, "uuid", item) for item in arguments)))
             if name == "apply" and self.fail is not None:
                 raise self.fail
@@ -87,7 +88,7 @@ class FakeContext:
     def require(self, expressions: tuple[str, ...], selection: Selection, options: str) -> None:
         self.calls.append(("require", expressions))
 
-    def driver_info(self, options: str) -> str:
+    def driver_info(self, options: str, meanwhile: object = None) -> str:
         return "driver"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from nvc.base.log import Log
@@ -56,11 +56,15 @@ class FakeContext:
     def __exit__(self, *_: object) -> None:
         self.library.did("shutdown")
 
-    def inventory(self, options: DriverOptions = _EVERYTHING) -> Inventory:
+    def inventory(
+        self, options: DriverOptions = _EVERYTHING, meanwhile: Callable[[DriverInfo], None] | None = None
+    ) -> Inventory:
         self.library.did("inventory", options)
         return self.library.found
 
-    def driver_info(self, options: DriverOptions = _EVERYTHING) -> DriverInfo:
+    def driver_info(
+        self, options: DriverOptions = _EVERYTHING, meanwhile: Callable[[DriverInfo], None] | None = None
+    ) -> DriverInfo:
         return self.inventory(options).driver
 
     def device_info(self, options: DriverOptions = _EVERYTHING) -> tuple[Gpu, ...]:
@@ -126,5 +130,9 @@ class FakeSession:
     def plan(self) -> tuple[Operation, ...]:
         return (Symlink("/usr/lib64/libcuda.so", "libcuda.so.1"),)
 
-    def apply(self) -> None:
+    def begin_apply(self, driver: DriverInfo) -> None:
+        """Never called: nothing waits for NVML here."""
+        raise NotImplementedError
+
+    def apply(self, *, last: bool = False) -> None:
         self.library.did("apply")

@@ -119,13 +119,13 @@ def run(request: ConfigureRequest, settings: Settings, library: Library, log: Lo
     with settings.open(library, log, request.devices.imex) as context:
         container = library.ContainerConfig(pid=request.pid, rootfs=request.rootfs, ldconfig=request.ldconfig)
         with context.container(container, request.container, early=True) as session:
-            plan(_injection(request), context, session)
+            plan(_injection(request), context, session, applies=not request.dry_run)
             if request.dry_run:
                 from nvc.cli.compat import dryrun
 
                 dryrun.show(request, settings, session.plan)
             else:
-                session.apply()
+                session.apply(last=True)
     return 0
 
 
