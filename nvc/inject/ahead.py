@@ -37,7 +37,7 @@ def begin_container() -> None:
             client.close()
             return None
         client.allow(deadline)
-        return service.ContainerClient(client, wait=False)
+        return service.ContainerClient(client, wait=wait)
 
     try:
         client = service.fork(handlers, log, prepare=prepare, deadline=1.0)

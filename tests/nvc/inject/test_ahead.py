@@ -163,6 +163,14 @@ def test_the_container_service_is_taken_once(machine: Host, tmp_path: Path) -> N
     assert has_ended(first._client.pid), "it is left to init, by a process that ends"
 
 
+def test_a_process_that_waits_for_helpers_waits_for_this_one(machine: Host) -> None:
+    """crun takes the end of a helper, which a hook leaves, for nothing, and misses the hook's own."""
+    ahead.begin_container()
+    client = container_service.start(deadline=10, log=Log.none(), wait=True)
+    client.close()
+    assert is_reaped(client._client.pid)
+
+
 @pytest.mark.parametrize(
     ("words", "inventory", "begun"),
     [
