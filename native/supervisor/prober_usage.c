@@ -278,8 +278,10 @@ static void keep_rows (struct prober *self, struct usage_gpu *row)
         for (uint32_t at = 0;
              memcmp (before->uuid, row->uuid, sizeof (row->uuid)) == 0 && at < before->count && head->row_count < USAGE_ROWS;
              at++) {
-            self->now.rows[head->row_count++] = self->before.rows[before->first + at];
-            row->count++;
+            struct usage_row *kept = &self->now.rows[head->row_count++];
+
+            *kept = self->before.rows[before->first + at];
+            put_times (self, row, kept, row->count++);
         }
     }
 }

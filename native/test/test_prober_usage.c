@@ -3,6 +3,7 @@
 #include "supervisor/prober.h"
 #include "tap.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@ static struct usage_page page;
 static struct traced traced = { .traced_ns = 1000 };
 static uint32_t listed_count = 1;
 static unsigned questions;
+static bool is_answered = true;
 static uint32_t ended; /* that was on the engine since the last question */
 
 uint32_t driver_client_control (const struct driver_client *self, uint32_t object, uint32_t command, void *params, uint32_t size)
@@ -38,7 +40,7 @@ long driver_usage_ask (const struct driver_client *client, int gpu, NV2080_CTRL_
     (void) pids;
     memset (found, 0, count * sizeof (*found));
     questions++;
-    return 0;
+    return is_answered ? 0 : -EIO;
 }
 
 void prober_take_samples (struct prober *self, unsigned gpu)
@@ -77,6 +79,12 @@ int main (void)
     tap_ok (had (11) == 600, "a process that is there has what the trace says");
     ended = 12;
     tap_ok (had (12) == 600, "and so has one that was on the engine and has ended: nobody else is to have its time");
+
+    ended = 11;
+    is_answered = false;
+    (void) had (11);
+    is_answered = true;
+    tap_ok (had (11) == 1800, "what it had while the driver did not answer about processes is counted, too");
 
     listed_count = 240;
     ended = 11;

@@ -85,6 +85,7 @@ class ComputedTime:
         self._span = 0
         #: When samples were added last, by CLOCK_MONOTONIC.
         self._sampled_at = 0
+        self._is_lost = False
 
     def update(
         self,
@@ -102,7 +103,7 @@ class ComputedTime:
         its cap leaves it, 0 to 1, where it is in force: channels are on longer, for starting them takes time.
         in_step: whether a cap is in force on the GPU with whose period samples are in step.
         """
-        before, self._before = self._before, gpu
+        before, self._before, self._is_lost = self._before, gpu, False
         self._owners = {pid: owners.get(pid) or self._owners.get(pid, 0) for pid in (*gpu.computed, *gpu.traced)}
         # Another prober's begin at 0.
         if before is None or gpu.sampled_ns < before.sampled_ns:
@@ -122,7 +123,7 @@ class ComputedTime:
 
     def part(self, tenant: int) -> float | None:
         """Of the GPU's time in the last WINDOW_NS, 0 to 1; None: the driver has no samples, or too few yet."""
-        if self._before is None or self._before.asked_ns - self._sampled_at > STALE_NS:
+        if self._before is None or self._is_lost or self._before.asked_ns - self._sampled_at > STALE_NS:
             return None
         return min(1.0, self._parts.get(tenant, 0.0) / self._span) if self._span >= LEAST_NS else None
 
@@ -130,7 +131,7 @@ class ComputedTime:
     def has_samples(self) -> bool:
         """Whether samples tell now which tenants compute."""
         is_new = self._before is not None and self._before.asked_ns - self._sampled_at <= STALE_NS
-        return is_new and len(self._window) > 1
+        return is_new and not self._is_lost and len(self._window) > 1
 
     def sampled_ns(self, tenant: int) -> int:
         """Busy time in all that samples named it for, or that it was alone for: at once, and by chance."""
@@ -141,9 +142,8 @@ class ComputedTime:
         return int(self._busy.get(tenant, 0.0))
 
     def lost(self) -> None:
-        """There are no answers of the driver any more; what was computed stays counted."""
-        self._before = None
-        self._begin_anew()
+        """There is no answer of the driver; what is computed meanwhile is counted with the next one."""
+        self._is_lost = True
 
     def gone(self, tenant: int) -> None:
         """The tenant is over. What it had, and what its processes have, is nobody's (0) then, and not the others'."""

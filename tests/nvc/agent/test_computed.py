@@ -130,15 +130,15 @@ def test_another_prober_begins_at_nothing() -> None:
     assert one.busy_ns(1) == 5_500_000_000
 
 
-def test_without_answers_there_is_no_ratio_and_what_was_counted_stays() -> None:
+def test_without_answers_there_is_no_ratio_and_the_next_one_counts_what_was_meanwhile() -> None:
     one = begun()
     one.update(gpu(104, 4, 4, {11: 4}), OWNERS, BOTH, {}, {})
     one.lost()
     assert (one.part(1), one.busy_ns(1)) == (None, 4 * SECOND)
-    one.update(gpu(130, 30, 30, {11: 30}), OWNERS, BOTH, {}, {})
-    assert (one.part(1), one.busy_ns(1)) == (None, 4 * SECOND), "what happened meanwhile counts for none"
-    one.update(gpu(134, 34, 33, {11: 33}), OWNERS, BOTH, {}, {})
-    assert (one.part(1), one.busy_ns(1)) == (0.75, 7 * SECOND)
+    one.update(gpu(106, 6, 5, {11: 5}), OWNERS, BOTH, {}, {})
+    assert one.busy_ns(1) == 5 * SECOND
+    one.update(gpu(114, 14, 12, {11: 12}), OWNERS, BOTH, {}, {})
+    assert (one.part(1), one.busy_ns(1)) == (0.8, 12 * SECOND)
 
 
 def test_a_tenant_that_is_over_is_forgotten() -> None:
