@@ -6,7 +6,7 @@
  * longer than all system calls of a container's start together. Runs on the calling thread; under the GIL but for
  * functions of libraries, which may wait for a device.
  */
-#define PY_SSIZE_T_CLEAN
+/* No "#" in formats: compiled for 3.13, where PY_SSIZE_T_CLEAN chooses no function any more, it raises SystemError in 3.11 and 3.12. */
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
 
@@ -159,15 +159,20 @@ static PyObject *raw_address (PyObject *self, PyObject *buffer)
 static PyObject *raw_standby (PyObject *self, PyObject *arguments)
 {
     (void) self;
-    const char *orders, *filter, *ranges;
+    PyObject *given[3];
+    char *parts[3];
     Py_ssize_t sizes[3];
-    if (!PyArg_ParseTuple (arguments, "y#y#y#", &orders, &sizes[0], &filter, &sizes[1], &ranges, &sizes[2]))
+    if (!PyArg_ParseTuple (arguments, "SSS", &given[0], &given[1], &given[2]))
         return NULL;
+    for (int i = 0; i < 3; i++)
+        if (PyBytes_AsStringAndSize (given[i], &parts[i], &sizes[i]) < 0)
+            return NULL;
     if (sizes[0] != sizeof (struct standby_orders) || sizes[2] % (Py_ssize_t) sizeof (struct standby_range) != 0) {
         PyErr_SetString (PyExc_ValueError, "orders or ranges of another size");
         return NULL;
     }
-    return PyLong_FromLong (standby (orders, filter, (size_t) sizes[1], ranges, (size_t) sizes[2] / sizeof (struct standby_range)));
+    return PyLong_FromLong (
+        standby (parts[0], parts[1], (size_t) sizes[1], parts[2], (size_t) sizes[2] / sizeof (struct standby_range)));
 }
 
 static PyMethodDef methods[] = {

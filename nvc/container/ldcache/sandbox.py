@@ -119,8 +119,9 @@ class Sandbox:
         for step, action in self._steps():
             try:
                 action()
-            except OSError as error:
-                os.write(self.report, f"{step}: {error}".encode("utf-8", "surrogateescape")[:4096])
+            except Exception as error:
+                text = str(error) if isinstance(error, OSError) else repr(error)  # else it would end without a word
+                os.write(self.report, f"{step}: {text}".encode("utf-8", "surrogateescape")[:4096])
                 break
         return 1
 
