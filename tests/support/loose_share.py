@@ -86,10 +86,13 @@ class LooseShare:
 
 
 def without_ours(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment less what would lead a program to our own files (carried packages, other shares)."""
+    """An environment less what would lead a program to our own files (carried packages, other shares).
+
+    CUDA_VISIBLE_DEVICES stays: by it a run chooses its GPU (``tests.support.gpumeasure.chosen``).
+    """
     ours = ("PYTHONPATH", "LD_PRELOAD")
     return {
         name: value
         for name, value in environment.items()
-        if name not in ours and not name.startswith(("NVC_", "CUDA_"))
+        if name == "CUDA_VISIBLE_DEVICES" or (name not in ours and not name.startswith(("NVC_", "CUDA_")))
     }

@@ -45,7 +45,7 @@ SECONDS = float(os.environ.get("NVC_BENCH_SECONDS", "1500"))
 WINDOW = float(os.environ.get("NVC_BENCH_WINDOW", "20"))
 ROWS = re.compile(os.environ.get("NVC_BENCH_ROWS", ""))
 LOAD, SEED, CLOSED, SETTLE = 0.3, 20261125, 200, 2.5
-#: Of the highest SM clock. On a GPU that seemed to be held back, services took five times as long, alone and beside.
+#: Of the highest SM clock, on a busy GPU; below it heat, or the host, holds the GPU back.
 LEAST_CLOCK = 0.5
 #: What starting a service and its neighbour may take; what a row takes beside its windows.
 STARTS_S, BESIDE_S = 25.0, 3.5
