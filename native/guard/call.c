@@ -144,6 +144,8 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     switch (decision) {
     case RM_CONTINUE:
         if (can_become_memory (call->request)) {
+            /* Of whichever node this file is, the kernel may find another one under the descriptor. */
+            tenant->current->has_clients = true;
             if (!unconfirmed_hold (tenant, thread, alloc->hRoot) || !inflight_add (tenant, tenant->current, notification)) {
                 rm_end (tenant->rm, call, -EAGAIN);
                 return failed (EAGAIN);
