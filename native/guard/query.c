@@ -8,6 +8,7 @@
 #include "guard_private.h"
 #include "held_files.h"
 #include "process.h"
+#include "reconcile.h"
 #include "tenant.h"
 
 #include <stdlib.h>
@@ -81,9 +82,16 @@ bool query_may_hold (const struct tenant *tenant, const struct process *process)
 
 void query_all (struct tenant *tenant)
 {
-    for (unsigned i = 0; i < tenant->process_end; i++)
-        if (query_may_hold (tenant, &tenant->processes[i]))
-            query_process (tenant, &tenant->processes[i]);
+    for (unsigned i = 0; i < tenant->process_end; i++) {
+        struct process *process = &tenant->processes[i];
+
+        if (query_may_hold (tenant, process)) {
+            query_process (tenant, process);
+            /* It is released at the next look, which is now. */
+            if (process->dead && !process->is_inherited && query_holds_nothing (tenant, process))
+                reconcile_at (tenant, process, guard_now ());
+        }
+    }
 }
 
 /* Clients that it made are there when others have their files: a child that inherited them, another process that was sent them. */

@@ -228,6 +228,17 @@ static bool query_due (struct tenant *tenant, uint64_t now, bool *any_published)
     return any_cleared;
 }
 
+/* What an ended one had was charged by an old answer, it may be: the guard's duplicates of it are charged to none until it is released. */
+static void release_ended (struct tenant *tenant)
+{
+    for (unsigned i = 0; i < tenant->process_end; i++) {
+        struct process *process = &tenant->processes[i];
+
+        if (process->serial != 0 && process->dead && !process->is_inherited && query_holds_nothing (tenant, process))
+            release (tenant, process);
+    }
+}
+
 /* Whether more is held beyond the ledger than is charged. */
 static bool has_grown (struct tenant *tenant)
 {
@@ -251,8 +262,10 @@ void reconcile_due (struct tenant *tenant, uint64_t now)
     /* A number that is too low would hide what was won, and one that is too high keep the tenant stopped; one of the page's is older than
      * the ledger. */
     are_all_asked = query_due (tenant, now, &any_published) || is_stopped (tenant) || (any_published && has_grown (tenant));
-    if (are_all_asked)
+    if (are_all_asked) {
         query_all (tenant);
+        release_ended (tenant);
+    }
     compare (tenant);
     if (are_all_asked)
         unconfirmed_settle (tenant);
