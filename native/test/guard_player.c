@@ -198,15 +198,15 @@ int world_ioctl (struct task *task, unsigned slot, uint32_t request, void *argum
 
     if (task->files[slot] == NULL)
         return -EBADF;
-    if (request == UVM_INITIALIZE)
-        task->files[slot]->at = ((const UVM_INITIALIZE_PARAMS *) argument)->flags;
     if (request == NV_REQUEST (NV_ESC_RM_ALLOC, sizeof (*alloc)) && alloc->hClass == NV01_MEMORY_LOCAL_USER) {
         bytes = ((const NV_MEMORY_ALLOCATION_PARAMS *) (uintptr_t) alloc->pAllocParms)->size;
         size = size_of (alloc->hRoot, alloc->hObjectNew);
     }
     result = other != NULL && delay != 0 ? make_raced (task, slot, request, argument, other) : make (slot, request, argument);
-    if (result == 0 && request == UVM_INITIALIZE && ((const UVM_INITIALIZE_PARAMS *) argument)->rmStatus == 0)
+    if (result == 0 && request == UVM_INITIALIZE && ((const UVM_INITIALIZE_PARAMS *) argument)->rmStatus == 0) {
+        task->files[slot]->at = ((const UVM_INITIALIZE_PARAMS *) argument)->flags;
         player_begin_uvm ((int) slot);
+    }
     if (result != 0 || bytes == 0)
         return result;
     if (alloc->status != 0)

@@ -282,8 +282,11 @@ static void choose_race (struct chooser *chooser, struct step *step)
     step->other.kind = step->action.kind == OS_MEMORY ? OS_MEMORY : kinds[draw (chooser, sizeof (kinds))];
     choose_action (chooser, &step->other);
     step->delay = (uint8_t) (1 + (chance (chooser, 40) ? draw (chooser, 6) : 0));
-    /* Another file under the descriptor: n52 of the recorded sequences. */
+    /* By the same process; the descriptor is looked up again, and another file may be there by then. */
     memcpy (step->action.words, step->other.words, 2);
+    if (chance (chooser, 30))
+        step->action.words[D] = choose_slot (chooser, &kernel.tasks[step->action.words[P]],
+                                             chance (chooser, 80) ? MANAGER_CONTROL : MANAGER_GPU);
 }
 
 void step_choose (struct chooser *chooser, unsigned number, struct step *step)
