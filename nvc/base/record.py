@@ -268,7 +268,7 @@ def _record_class(annotation: str, owner: Any) -> Any:
     if name in owner._modules:
         found = getattr(__import__(owner._modules[name], fromlist=[name]), name, None)
     else:
-        found = getattr(sys.modules[owner.__module__], name, None)
+        found = getattr(sys.modules.get(owner.__module__), name, None)
     for part in rest:
         found = getattr(found, part, None)
     if not isinstance(found, _RecordMeta):

@@ -22,6 +22,7 @@ from nvc.agent.tenant import Tenant
 from nvc.share import limits as limits_file
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
+from tests.support import leftovers
 from tests.support.admitted import AdmittedContainers, look
 
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
@@ -73,8 +74,13 @@ def test_limits_that_the_plan_has_are_not_decoded_again(tmp_path: Path, monkeypa
         asyncio.run(look(place.tenants, place.supervisors))
         assert len(decoded) == 1, "where it was admitted"
         place.set(memory=2 << 30)
-        asyncio.run(look(place.tenants, place.supervisors))
-        assert tenant.limits.gpus[0].memory == limits_file.decode(place.supervisors.limits(1)).gpus[0].memory == 2 << 30
+
+        def is_taken_up() -> bool:
+            asyncio.run(look(place.tenants, place.supervisors))
+            return tenant.limits.gpus[0].memory == 2 << 30
+
+        assert leftovers.until(is_taken_up, seconds=5)
+        assert limits_file.decode(place.supervisors.limits(1)).gpus[0].memory == 2 << 30
         # A change that could not be taken at once is in the plan, and not in force for the agent yet.
         tenant.is_planned, before = False, len(decoded)
         place.set(memory=3 << 30)

@@ -129,7 +129,7 @@ def make_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cal
 
     yield make
     for name in names:
-        del sys.modules[name]
+        sys.modules.pop(name, None)
 
 
 def test_an_annotation_means_the_class_of_its_own_module(make_module: Callable[[str, str], Any]) -> None:
@@ -141,6 +141,19 @@ def test_an_annotation_means_the_class_of_its_own_module(make_module: Callable[[
     for made, field in ((one, "x"), (two, "y")):
         found = made.Whole.from_data({"parts": [{field: 1}]})
         assert made.Part is type(found.parts[0])
+
+
+def test_a_class_that_outlives_its_module_keeps_none_from_being_prepared(
+    make_module: Callable[[str, str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make_module(
+        "sample_gone", "class Part(Record):\n    x: int\nclass Whole(Record):\n    parts: tuple[Part, ...]\n"
+    )
+    monkeypatch.delitem(sys.modules, "sample_gone")
+    monkeypatch.setattr(record, "_plans", {})
+    record.prepare()
+    assert made.Whole not in record._plans
+    assert SampleTree in record._plans
 
 
 def test_an_inherited_field_means_the_class_of_the_module_that_declares_it(
