@@ -265,10 +265,13 @@ def _build_decoder(annotation: str, owner: Any) -> Callable[[Any], Any]:
 def _record_class(annotation: str, owner: Any) -> Any:
     """The Record that a name means in the module of the class that declares the field. Raises TypeError."""
     name, *rest = annotation.split(".")
-    if name in owner._modules:
-        found = getattr(__import__(owner._modules[name], fromlist=[name]), name, None)
-    else:
-        found = getattr(sys.modules.get(owner.__module__), name, None)
+    try:
+        if name in owner._modules:
+            found = getattr(__import__(owner._modules[name], fromlist=[name]), name, None)
+        else:
+            found = getattr(sys.modules[owner.__module__], name, None)
+    except (ImportError, KeyError):  # a class that outlives its module
+        found = None
     for part in rest:
         found = getattr(found, part, None)
     if not isinstance(found, _RecordMeta):

@@ -149,10 +149,15 @@ def test_a_class_that_outlives_its_module_keeps_none_from_being_prepared(
     made = make_module(
         "sample_gone", "class Part(Record):\n    x: int\nclass Whole(Record):\n    parts: tuple[Part, ...]\n"
     )
+    named = make_module("sample_named", "import sample_gone\nclass Whole(Record):\n    part: sample_gone.Part\n")
+    taken = make_module(
+        "sample_taken", "class Whole(Record):\n    _modules = {'Part': 'sample_none'}\n    part: Part\n"
+    )
     monkeypatch.delitem(sys.modules, "sample_gone")
     monkeypatch.setattr(record, "_plans", {})
     record.prepare()
-    assert made.Whole not in record._plans
+    assert not {made.Whole, taken.Whole} & record._plans.keys()
+    assert named.Whole in record._plans
     assert SampleTree in record._plans
 
 
