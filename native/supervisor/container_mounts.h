@@ -7,7 +7,7 @@
 
 struct container;
 
-/* Fills mountinfo and owner of one whose mount namespace is held. */
+/* Fills mountinfo and owner; the mount namespace is held already. */
 void container_open_mounts (struct container *container);
 /* Whether an open /proc/PID/mountinfo has a mount of this number. */
 bool mountinfo_lists (int mountinfo, uint64_t mount);

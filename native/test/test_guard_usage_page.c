@@ -151,7 +151,7 @@ int main (void)
     tenant->retained.file_count = 0;
     (void) look ();
     tap_ok (rm_reported (tenant->rm, process->serial, 0) == 0,
-            "of a client that is gone, whose file is not held, nothing is expected to be reported");
+            "the driver is expected to report nothing of a client that is gone, if the guard holds no file of it");
     rm_close_file (tenant->rm, process->serial);
 
     again ();

@@ -6,7 +6,8 @@
    what it does not read: nodes, sockets, files of /proc, cgroup rules.
 3. On any failure, also a signal, undo everything, last first. Then return to the caller's namespace.
 
-Of a plan whose end is not known yet, what ldconfig may depend on is done first; the caller waits for NVML meanwhile.
+A plan may come in two parts: what ldconfig may depend on is applied while NVML is initialised, the rest when the GPU
+is known.
 """
 
 from __future__ import annotations

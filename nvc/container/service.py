@@ -74,7 +74,7 @@ class ContainerClient:
         return reply.done
 
     def begin_apply(self, request: ApplyRequest, *, deadline: float) -> Applying:
-        """Begin with the operations of a plan whose independent ones are not known yet. Raises MountError, OSError."""
+        """Begin with the first part of a plan; ``Applying.finish`` has the rest. Raises MountError, OSError."""
         ours, theirs = channel.pair()
         try:
             pending = _translated(lambda: self._client.begin("apply", request, [theirs.fileno()], deadline))

@@ -64,7 +64,7 @@ class Prober:
         self._has_looked = False
 
     def tenant(self, number: int, uuids: Sequence[str]) -> None:
-        """A tenant came; uuids: of its GPUs. It is told at once: its supervisor need not ask the driver by itself."""
+        """A tenant came; uuids: of its GPUs. Sent at once, so that its supervisor need not ask the driver itself."""
         self._tenants[number] = tuple(uuids)
         self._waiting.add(number)
         with contextlib.suppress(OSError):  # the next look says what is wrong

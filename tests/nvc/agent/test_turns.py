@@ -69,7 +69,7 @@ class Ending:
 
 
 def test_tenants_that_end_at_once_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All whose monitors had answered were let go of in one."""
+    """All tenants with an answer of their monitor were let go of in one turn."""
     monkeypatch.setattr(waiting, "TURN_S", 0.0)
     tenants = many_tenants.make(tmp_path, TENANTS).tenants
     turns, steps = Turns(), Counter[int]()
