@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from tests.support.loose_share import without_ours
 from tests.support.service_rows import HEADER, Row, page, picture
 
 
@@ -55,3 +56,15 @@ def test_the_plot_has_two_bars_a_row_and_is_xml() -> None:
     tree = ET.fromstring(picture([a_row(), a_row(slower=2)]))
     bars = tree.findall("{http://www.w3.org/2000/svg}rect")
     assert [int(bar.attrib["width"]) for bar in bars] == [90, 90, 180, 180]
+
+
+def test_programs_get_the_gpu_that_is_measured_and_none_of_our_variables() -> None:
+    """Two runs on two GPUs of a host both computed on the first one: the variable was taken away."""
+    given = {
+        "CUDA_VISIBLE_DEVICES": "GPU-1",
+        "CUDA_CACHE_PATH": "/x",
+        "NVC_SIM": "/x",
+        "LD_PRELOAD": "/x",
+        "PATH": "/bin",
+    }
+    assert without_ours(given) == {"CUDA_VISIBLE_DEVICES": "GPU-1", "PATH": "/bin"}
