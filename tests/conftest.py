@@ -106,9 +106,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(why)
 
 
+def hidden(name: str, gpu: bool) -> bool:
+    """Whether a test must not see this variable; gpu: a test on a GPU, which CUDA_VISIBLE_DEVICES chooses."""
+    if name == "NVC_MUST_RUN" or (gpu and name == "CUDA_VISIBLE_DEVICES"):
+        return False
+    return name.startswith(("NVIDIA_", "NVC_", "CUDA_"))
+
+
 @pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def clean_environment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests see none of the variables that the product reads."""
     for name in list(os.environ):
-        if name.startswith(("NVIDIA_", "NVC_", "CUDA_")) and name != "NVC_MUST_RUN":
+        if hidden(name, request.node.get_closest_marker("gpu") is not None):
             monkeypatch.delenv(name)

@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from tests.conftest import hidden
 from tests.support.loose_share import without_ours
 from tests.support.service_rows import HEADER, Row, page, picture
 
@@ -59,7 +60,7 @@ def test_the_plot_has_two_bars_a_row_and_is_xml() -> None:
 
 
 def test_programs_get_the_gpu_that_is_measured_and_none_of_our_variables() -> None:
-    """Two runs on two GPUs of a host both computed on the first one: the variable was taken away."""
+    """Two runs on two GPUs of a host both computed on the first one: the variable was taken away, in two places."""
     given = {
         "CUDA_VISIBLE_DEVICES": "GPU-1",
         "CUDA_CACHE_PATH": "/x",
@@ -67,4 +68,6 @@ def test_programs_get_the_gpu_that_is_measured_and_none_of_our_variables() -> No
         "LD_PRELOAD": "/x",
         "PATH": "/bin",
     }
-    assert without_ours(given) == {"CUDA_VISIBLE_DEVICES": "GPU-1", "PATH": "/bin"}
+    seen = {name: value for name, value in given.items() if not hidden(name, gpu=True)}
+    assert without_ours(seen) == {"CUDA_VISIBLE_DEVICES": "GPU-1", "PATH": "/bin"}
+    assert hidden("CUDA_VISIBLE_DEVICES", gpu=False)
