@@ -43,7 +43,7 @@ struct channel_head {
 struct channel_start {
     struct channel_head head;
     uint32_t tenant;
-    int32_t pid; /* the container's first process, host pid; 0: there is no container */
+    int32_t pid; /* the container's first process, host pid; or a process that is attached */
     uint32_t user, spare; /* the supervisor's uid and gid */
     uint64_t start_time; /* of that process, field 22 of /proc/PID/stat */
     char devices[CHANNEL_PATH]; /* the directory of the driver's nodes */

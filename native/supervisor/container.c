@@ -182,8 +182,6 @@ static bool is_init (pid_t pid)
 int container_open (struct container *container, pid_t pid, uint64_t start_time)
 {
     *container = (struct container) CONTAINER_NONE;
-    if (pid == 0)
-        return 0;
     container->pid = pid;
     container->start_time = start_time;
     container->pidfd = (int) syscall (SYS_pidfd_open, pid, 0);

@@ -8,7 +8,7 @@
 
 /* Opened at the container's start, so that nothing has to be found when it is to end. -1: there is none. */
 struct container {
-    pid_t pid; /* first process, host pid; 0: there is no container */
+    pid_t pid; /* first process, host pid */
     uint64_t start_time;
     int pidfd;
     int kill;    /* cgroup.kill of its own cgroup (v2, Linux 5.14) */
@@ -43,7 +43,7 @@ int container_open (struct container *container, pid_t pid, uint64_t start_time)
 bool container_has (const void *container, pid_t pid);
 /* container_mounts.c: whether this mount is the container's, and a file that was opened by it was opened in the container: it is in the mount
  * namespace that the container began with, or in another one that the same user namespace owns and the thread, which is a process's of the
- * container, is in. To make or join one of those takes CAP_SYS_ADMIN there. Where the container is not known, every mount is. */
+ * container, is in. To make or join one of those takes CAP_SYS_ADMIN there. */
 bool container_owns (const void *container, pid_t pid, pid_t thread, uint64_t mount);
 /* SIGKILL to every process, by the first of these that there is: cgroup.kill; pid 1 of its pid namespace; the v1 freezer with
  * cgroup.procs; cgroup.procs until it is empty. And to each of `known` that is still the same process and the container's: in its cgroup

@@ -91,8 +91,6 @@ bool container_owns (const void *of, pid_t pid, pid_t thread, uint64_t mount)
 {
     const struct container *container = of;
 
-    if (container->pid == 0)
-        return true;
     return (container->mountinfo >= 0 && mountinfo_lists (container->mountinfo, mount)) ||
            is_listed_of (container, pid, thread, mount);
 }

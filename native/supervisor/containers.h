@@ -19,8 +19,7 @@ struct containers {
 
 #define CONTAINERS_NONE { .lock = PTHREAD_MUTEX_INITIALIZER }
 
-/* The container of this first process (container_open); pid 0: not known, of which every process with a filter counts as one. 0; -ESRCH;
- * -E2BIG; -EEXIST: it is there. */
+/* The container of this first process (container_open). 0; -ESRCH; -E2BIG; -EEXIST: it is there. */
 int containers_add (struct containers *self, pid_t pid, uint64_t start_time);
 /* The container of this first process has ended. 0; -ENOENT; -EBUSY: a process of it, or of `known`, is left. */
 int containers_remove (struct containers *self, pid_t pid, const struct container_process *known, unsigned count);

@@ -133,7 +133,7 @@ static int add_listener (struct monitor *self, const void *packet, int listener)
     struct channel_listen request;
 
     memcpy (&request, packet, sizeof (request));
-    if (request.first != 0 && self->start.pid != 0 && containers_find (&self->containers, request.first) == NULL)
+    if (request.first != 0 && containers_find (&self->containers, request.first) == NULL)
         return -ESTALE;
     return monitor_hold (self, listener);
 }

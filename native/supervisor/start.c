@@ -210,7 +210,8 @@ int monitor_start (struct monitor *self, const struct channel_start *start, cons
         return -errno;
     files[1] = self->counters;
     files[3] = self->published;
-    files[4] = self->containers.count != 0 ? self->containers.list[0].kill : -1;
+    if ((self->start.tenant & GUARD_ATTACHED) == 0) /* attached processes outlive their supervisor */
+        files[4] = self->containers.list[0].kill;
     error = start_privileged (self, files[0]);
     /* No process that the supervisor makes for its tenant outlives the tenant (monitor_end_supervisor). Not before: the next acceptor
      * (successor.c), another container's monitor later, would be this process's child. */

@@ -141,7 +141,8 @@ class Attachments:
         gpu = ResolvedGpu(uuid, -1, cap=percent, weight=weight)
         self._tenants[number] = AttachedTenant(number, name, round(time.time(), 3), gpu, kept)
         try:
-            self._supervisors.add(number, limits.encode(Limits((gpu,))), 1)
+            first = kept[0].pid, kept[0].start_time
+            self._supervisors.add(number, limits.encode(Limits((gpu,))), 1, first=first)
             for process in kept:
                 await self._add(number, process)
         except BaseException:

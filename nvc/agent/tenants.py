@@ -133,7 +133,7 @@ class Tenants(Registry):
                 limits_file.encode(tenant.limits),
                 len(tenant.limits.gpus),
                 connection,
-                (made.pid, made.start_time),
+                first=(made.pid, made.start_time),
             )
         except OSError as error:
             tenant_files.remove(self._directory, made)

@@ -5,12 +5,14 @@ from OBJECTS on, and the driver its clients one after the other, so a process's 
 the driver gives us now. Every client that is tried in vain prints a line in the kernel's log: so as few as possible.
 
 Descriptors of the process are looked at, copied (pidfd_getfd), looked at again, and used without the rights that the
-process has not. The agent has copies as long as it schedules the process, made by a child (``copies``).
+process has not. Those that another container opened and passed to it are refused: its groups would be scheduled. The
+agent has copies as long as it schedules the process, made by a child (``copies``).
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import struct
 
@@ -203,16 +205,39 @@ def _control_node(devices: str) -> tuple[int, int]:
 
 
 def _copy(process: Fd, pid: int, number: int, node: tuple[int, int]) -> Fd:
-    """A copy of a descriptor that is the control node, before and after. Raises ContainerError, OSError."""
+    """A copy of a descriptor that is the control node, before and after, and was opened in the process's mounts.
+
+    Raises ContainerError, OSError.
+    """
+    what = f"descriptor {number} of process {pid}"
     kind, file, device = syscalls.statx_cached(f"/proc/{pid}/fd/{number}")
     if not (file == node if node[1] else stat.S_ISCHR(kind) and device == node[0]):
-        raise ContainerError(f"descriptor {number} of process {pid} is not the driver's control node")
+        raise ContainerError(f"{what} is not the driver's control node")
     copy = syscalls.pidfd_getfd(process, number)
-    kind, file, device = syscalls.statx_cached(copy)
-    if not (file == node if node[1] else stat.S_ISCHR(kind) and device == node[0]):
+    try:
+        kind, file, device = syscalls.statx_cached(copy)
+        if not (file == node if node[1] else stat.S_ISCHR(kind) and device == node[0]):
+            raise ContainerError(f"{what} is not the driver's control node")
+        if not _has_mount(pid, _mount(copy)):
+            raise ContainerError(f"{what} was opened in another container")
+        # What was read was about this process.
+        signal.pidfd_send_signal(process.fileno(), 0)
+    except BaseException:
         copy.close()
-        raise ContainerError(f"descriptor {number} of process {pid} is not the driver's control node")
+        raise
     return copy
+
+
+def _mount(file: Fd) -> bytes:
+    """The number of the mount by which the file was opened: it stays, wherever the file is passed. Raises OSError."""
+    with open(f"/proc/self/fdinfo/{file.fileno()}", "rb") as rows:
+        return next((row.split()[1] for row in rows if row.startswith(b"mnt_id:")), b"")
+
+
+def _has_mount(pid: int, mount: bytes) -> bool:
+    """Whether it is in the process's mount namespace: containers have none in common. Raises OSError."""
+    with open(f"/proc/{pid}/mountinfo", "rb") as rows:
+        return any(row.split(b" ", 1)[0] == mount for row in rows)
 
 
 # From the shim's region.

@@ -109,13 +109,15 @@ class Supervisors:
         limits: bytes,
         gpus: int,
         connection: Connection | None = None,
-        first: tuple[int, int] = (0, 0),
+        *,
+        first: tuple[int, int],
     ) -> None:
         """Start a tenant by a number of the caller's.
 
         limits: a limits file; gpus: how many it names. connection: of an acceptor that has the tenant's first listener,
-        and becomes its monitor; None: a new monitor. first: pid and start time of the container's first process.
-        Raises OSError: EOPNOTSUPP for a driver that native/rm has no tables for.
+        and becomes its monitor; None: a new monitor. first: pid and start time of the container's first process, or
+        of one that is attached. Raises OSError: EOPNOTSUPP for a driver that native/rm has no tables for; ESRCH: the
+        process has ended.
         """
         if number in self._tenants:
             raise OSError(errno.EEXIST, f"tenant {number} is there already")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from typing import Self
 
 from nvc.share.store import start_time
 
@@ -31,6 +32,12 @@ class FirstProcess:
         """The words before a command that make it a process of the container."""
         options = {"mnt": "--mount", "pid": "--pid"}
         return ["nsenter", *(f"{options[kind]}=/proc/{self.key[0]}/ns/{kind}" for kind in self._kinds), "--"]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         self._process.kill()

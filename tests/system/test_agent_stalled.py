@@ -160,7 +160,7 @@ def test_a_process_without_us_that_exchanges_its_descriptor_stops_no_other_phase
             channels = (AttachedChannel(descriptor, 1, 2, 3),)
             process = AttachedProcess(pid, store.start_time(pid), *node, "probes", UUID, (), channels)
             held = attach.copies(process)
-            guard.add(number, limits.encode(Limits((gpu_of,))), 1)
+            guard.add(number, limits.encode(Limits((gpu_of,))), 1, first=(pid, process.start_time))
             with syscalls.pidfd_open(pid) as pidfd:
                 guard.attach(number, pidfd.fileno(), node, [(1, 2, 3, held[descriptor].fileno())])
             held[descriptor].close()

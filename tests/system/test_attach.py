@@ -150,6 +150,45 @@ def test_a_process_without_groups_is_tried_no_more_than_allowed(machine: Path) -
     with_gpu(machine, nothing_to_find)
 
 
+def of_another_container(gpu: SimGpu) -> None:
+    """The group of a container that passed its descriptor to another one would be weighed with that one."""
+    found = attach.find(working(gpu).process.pid, shares=f"{gpu.work}/none")
+    with (
+        syscalls.pidfd_open(found.pid) as pinned,
+        syscalls.pidfd_getfd(pinned, found.groups[0].descriptor) as passed,
+        subprocess.Popen(["unshare", "--mount", "sleep", "60"], pass_fds=[passed.fileno()]) as other,
+        subprocess.Popen(["sleep", "60"], pass_fds=[passed.fileno()]) as beside,
+    ):
+        for process in (other, beside):
+            wait_until(lambda at=process.pid: Path(f"/proc/{at}/comm").read_text() == "sleep\n")  # type: ignore[misc]
+        try:
+            hostile, same = (
+                found.replace(
+                    pid=process.pid,
+                    start_time=store.start_time(process.pid),
+                    groups=tuple(group.replace(descriptor=passed.fileno()) for group in found.groups),
+                    channels=tuple(channel.replace(descriptor=passed.fileno()) for channel in found.channels),
+                )
+                for process in (other, beside)
+            )
+            with pytest.raises(ContainerError, match="was opened in another container"):
+                attach.copies(hostile)
+            with pytest.raises(ContainerError, match="was opened in another container"):
+                attach.reweigh(hostile, 9000)
+            with pytest.raises(ContainerError, match="no compute groups"):
+                attach.find(hostile.pid, shares=f"{gpu.work}/none")
+            assert slices(found) == {2048}
+            attach.reweigh(same, 5000)  # of its own container's mounts
+            assert slices(found) == {5000}
+        finally:
+            for process in (other, beside):
+                process.kill()
+
+
+def test_a_descriptor_that_another_container_opened_is_refused(machine: Path) -> None:
+    with_gpu(machine, of_another_container)
+
+
 # With a process that keeps the time.
 
 
@@ -167,7 +206,8 @@ def capped(gpu: SimGpu) -> None:
     held = attach.copies(found)
     channels = [(one.client, one.subdevice, one.channel, held[one.descriptor].fileno()) for one in found.channels]
     with Supervisors("/dev") as guard:
-        guard.add(number, limits.encode(Limits((ResolvedGpu(found.uuid, 0),))), 1)
+        limited = limits.encode(Limits((ResolvedGpu(found.uuid, 0),)))
+        guard.add(number, limited, 1, first=(found.pid, found.start_time))
         with syscalls.pidfd_open(found.pid) as pidfd:
             guard.attach(number, pidfd.fileno(), (found.device, found.inode), channels)
             with pytest.raises(OSError, match="Bad file descriptor"):

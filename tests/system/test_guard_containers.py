@@ -17,6 +17,7 @@ from nvc.guard.supervisors import Supervisors
 from nvc.share import limits
 from nvc.share.limits import Limits, LimitsNode
 from nvc.share.model import ResolvedGpu
+from nvc.share.store import start_time
 from nvc.sim.description import load
 from tests.support import fuse
 from tests.support.bed import Bed, gpu_env
@@ -67,10 +68,10 @@ def profile(place: Path, *, denying: bool) -> dict[str, object]:
 
 
 class Listening:
-    """A socket as the agent has it: what comes over it is tenant 1's."""
+    """A socket as the agent has it: what comes over it is tenant 1's, which begins with it. wish: its limits."""
 
-    def __init__(self, guard: Supervisors, place: Path) -> None:
-        self.guard, self.state = guard, ""
+    def __init__(self, guard: Supervisors, place: Path, wish: bytes) -> None:
+        self.guard, self.wish, self.state = guard, wish, ""
         self.server = socket.socket(socket.AF_UNIX)
         self.server.bind(str(place))
         self.server.listen(4)
@@ -82,6 +83,8 @@ class Listening:
             data, ancillary, _, _ = channel.recvmsg(65536, 64)
             self.state = data.decode()
             descriptor = array.array("i", ancillary[0][2])[0]
+            first = json.loads(self.state)["state"]["pid"]
+            self.guard.add(1, self.wish, 1, first=(first, start_time(first)))
             self.guard.listen(1, descriptor)
             os.close(descriptor)
 
@@ -111,8 +114,7 @@ def test_a_container_gets_its_quota_and_no_more(bed: Bed, ask, machine: str, nam
     (directory / "config.json").write_text(json.dumps(config))
 
     with Supervisors(str(place / "dev")) as guard:
-        guard.add(1, limits.encode(Limits((gpu,), nodes, driver, "test")), 1)
-        listening = Listening(guard, listen)
+        listening = Listening(guard, listen, limits.encode(Limits((gpu,), nodes, driver, "test")))
         result = runtime.run(directory, bed.name("c"))
         runtime.clean()
         assert result.out.splitlines() == ["wrong=0", "pieces=10"], (result.text, status_now(guard))

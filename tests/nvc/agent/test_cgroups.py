@@ -45,11 +45,13 @@ def cgroup(pid: int) -> str:
 
 
 @pytest.mark.root
-def test_each_tenant_has_a_cgroup_with_a_limit_which_goes_with_it(directory: Path, devices: Path) -> None:
+def test_each_tenant_has_a_cgroup_with_a_limit_which_goes_with_it(
+    directory: Path, devices: Path, containers: tuple[int, int]
+) -> None:
     build("nvc-monitor", "nvc-supervisor")
     with Supervisors(str(devices), str(directory)) as made:
-        for number in (1, 2):
-            made.add(number, share(devices), 1)
+        for number, first in zip((1, 2), containers, strict=True):
+            made.add(number, share(devices), 1, first=(first, start_time(first)))
         places = [{cgroup(pid) for pid in made.pids(number)} for number in (1, 2)]
         assert [len(one) for one in places] == [1, 1]
         assert places[0] != places[1]

@@ -21,6 +21,7 @@ from nvc.share.limits import NODE_CONTROL, NODE_GPU, Limits, LimitsNode
 from nvc.share.model import ResolvedGpu
 from nvc.share.store import start_time
 from tests.support import leftovers
+from tests.support.firsts import FirstProcess
 from tests.support.native import build
 
 pytestmark = pytest.mark.root
@@ -157,8 +158,8 @@ def test_code_in_the_prober_reaches_nothing(
 
 def test_a_supervisor_has_no_rights(devices: Path) -> None:
     build("nvc-monitor", "nvc-supervisor")
-    with Supervisors(str(devices)) as made:
-        made.add(7, share(devices), 1)
+    with FirstProcess() as first, Supervisors(str(devices)) as made:
+        made.add(7, share(devices), 1, first=first.key)
         monitor, supervisor = made.pids(7)
         status = dict(
             line.split(":\t", 1)

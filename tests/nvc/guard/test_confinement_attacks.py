@@ -20,6 +20,7 @@ from nvc.guard.supervisors import ATTACHED, Supervisors
 from nvc.share.store import start_time
 from tests.nvc.guard.test_confinement import container, devices, first_of, share
 from tests.support import leftovers
+from tests.support.firsts import FirstProcess
 from tests.support.native import build
 
 __all__ = ["devices"]
@@ -49,12 +50,13 @@ def may_pass_descriptors() -> bool:
 def attacked(
     devices: Path, attack: str, monkeypatch: pytest.MonkeyPatch, first: int = 0, number: int = 1
 ) -> Iterator[Supervisors]:
+    """first: the container's first process; 0: another one."""
     build("nvc-monitor", "nvc-supervisor", "malicious-supervisor")
     monkeypatch.setenv("NVC_TEST_ATTACK", attack)
     monkeypatch.setenv("NVC_TEST_REPORT", str(devices.parent / "report"))
-    with Supervisors(str(devices)) as made:
+    with FirstProcess() as another, Supervisors(str(devices)) as made:
         made._supervisor = made._supervisor.replace("nvc-supervisor", "malicious-supervisor")
-        made.add(number, share(devices), 1, first=(first, start_time(first)) if first else (0, 0))
+        made.add(number, share(devices), 1, first=(first, start_time(first)) if first else another.key)
         pids = made.pids(number)
         try:
             yield made
@@ -244,14 +246,14 @@ def test_descriptors_in_flight_of_uid_0_of_another_container(
             assert other.stdout is not None
             assert "Too many references" in other.stdout.readline()
             build("nvc-monitor", "nvc-supervisor")
-            with Supervisors(str(devices)) as made:
-                made.add(1, share(devices), 1)
+            with FirstProcess() as first, Supervisors(str(devices)) as made:
+                made.add(1, share(devices), 1, first=first.key)
         finally:
             other.kill()
 
 
 def test_a_filtered_process_of_the_host(devices: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The supervisor of attached processes has no container."""
+    """The supervisor of attached processes reaches no process, whichever was attached."""
     with attacked(devices, "scan", monkeypatch, number=ATTACHED | 1), victim(text=FILTERED + VICTIM) as other:
         assert other.stdout is not None
         said = other.stdout.read()

@@ -15,25 +15,28 @@ import pytest
 from nvc.guard import channel
 from nvc.guard.channel import HEAD, OPEN, connect
 from nvc.guard.supervisors import ATTACHED, Supervisors
+from nvc.share.store import start_time
 from tests.nvc.guard.test_supervisors import (
     SHARE,
+    Firsts,
     alone,
     devices,
     directory,
     end,
     first,
+    firsts,
     start,
 )
 from tests.support import leftovers
 from tests.support.contained import Contained
 
-__all__ = ["alone", "devices", "directory", "first"]
+__all__ = ["alone", "devices", "directory", "first", "firsts"]
 pytestmark = pytest.mark.root
 
 
-def test_a_damaged_plan_is_not_adopted_and_changes_nothing(devices: str, directory: str) -> None:
+def test_a_damaged_plan_is_not_adopted_and_changes_nothing(devices: str, directory: str, firsts: Firsts) -> None:
     plan = Path(directory, "tenants/1/plan")
-    pids = start(devices, directory, 1)
+    pids = start(devices, directory, 1, firsts())
     with Supervisors(devices, directory) as guard:
         guard.find_again(1)
         whole = plan.read_bytes()
@@ -50,8 +53,8 @@ def test_a_damaged_plan_is_not_adopted_and_changes_nothing(devices: str, directo
         assert after.pids(1) == pids
 
 
-def test_a_monitor_answers_root_alone_and_no_packet_ends_it(devices: str, directory: str) -> None:
-    start(devices, directory, 1)
+def test_a_monitor_answers_root_alone_and_no_packet_ends_it(devices: str, directory: str, firsts: Firsts) -> None:
+    start(devices, directory, 1, firsts())
     path = f"{directory}/tenants/1/monitor"
     assert os.stat(path).st_mode & 0o777 == 0o600
     with Supervisors(devices, directory) as guard:
@@ -97,8 +100,8 @@ def asked_by_another(path: str) -> bytes:
         os.close(place)
 
 
-def test_an_answer_that_comes_late_is_not_that_of_the_next_request(alone: Supervisors) -> None:
-    alone.add(1, SHARE, 1)
+def test_an_answer_that_comes_late_is_not_that_of_the_next_request(alone: Supervisors, firsts: Firsts) -> None:
+    alone.add(1, SHARE, 1, first=firsts())
     _, supervisor = alone.pids(1)
     listener, other = os.pipe()
     os.kill(supervisor, signal.SIGSTOP)
@@ -128,7 +131,7 @@ def test_what_has_the_filter_of_a_tenant_that_is_over_is_ended_at_its_next_call(
             connection, _ = server.accept()
             with connection:
                 _, (listener,), _, _ = socket.recv_fds(connection, 4096, 1)
-            guard.add(1, SHARE, 1)
+            guard.add(1, SHARE, 1, first=(one.pid, start_time(one.pid)))
             pids = guard.pids(1)
             guard.listen(1, listener)
             os.close(listener)
@@ -145,7 +148,7 @@ def test_attached_processes_run_on_without_their_supervisor(alone: Supervisors) 
     with subprocess.Popen(["sleep", "300"]) as process:
         pinned = os.pidfd_open(process.pid)
         number = ATTACHED | 5
-        alone.add(number, SHARE, 1)
+        alone.add(number, SHARE, 1, first=(process.pid, start_time(process.pid)))
         alone.attach(number, pinned, (1, 2), [])
         alone.refresh(number)
         assert alone.attached(number)[0] == 1

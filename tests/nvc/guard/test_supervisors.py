@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,9 +24,13 @@ from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
 from nvc.share.store import start_time
 from tests.support import leftovers
+from tests.support.firsts import FirstProcess
 from tests.support.native import build
 
 pytestmark = pytest.mark.root
+
+#: Starts another container's first process: its pid and start time.
+Firsts = Callable[[], tuple[int, int]]
 
 GPU = ResolvedGpu("GPU-11111111-2222-3333-4444-555555555555", 0, 1 << 30)
 
@@ -75,7 +79,20 @@ def first() -> Iterator[subprocess.Popen[bytes]]:
         made.kill()
 
 
-def start(devices: str, directory: str, number: int, first: tuple[int, int] = (0, 0)) -> tuple[int, int]:
+@pytest.fixture
+def firsts() -> Iterator[Firsts]:
+    made: list[FirstProcess] = []
+
+    def start() -> tuple[int, int]:
+        made.append(FirstProcess())
+        return made[-1].key
+
+    yield start
+    for one in made:
+        one.close()
+
+
+def start(devices: str, directory: str, number: int, first: tuple[int, int]) -> tuple[int, int]:
     """A tenant of a process that is gone when this returns: its monitor's and supervisor's pids."""
     told, tell = os.pipe()
     child = os.fork()
@@ -130,9 +147,10 @@ def files(pid: int) -> dict[str, str]:
     return found
 
 
-def test_a_tenant_has_three_processes_until_it_is_removed(alone: Supervisors) -> None:
+def test_a_tenant_has_three_processes_until_it_is_removed(alone: Supervisors, firsts: Firsts) -> None:
+    first = firsts()
     before = len(os.listdir("/proc/self/fd"))
-    alone.add(1, SHARE, 1)
+    alone.add(1, SHARE, 1, first=first)
     pids = alone.pids(1)
     assert [Path(f"/proc/{pid}/comm").read_text() for pid in pids] == ["nvc-monitor\n", "nvc-supervisor\n"]
     (watchdog,) = set(children(pids[0])) - {pids[1]}
@@ -143,7 +161,7 @@ def test_a_tenant_has_three_processes_until_it_is_removed(alone: Supervisors) ->
     assert (len(status.gpus), status.processes, status.listeners, alone.processes(1)) == (1, 0, 0, ())
     assert alone.lost() == [] and alone.limits(1) == SHARE and alone.build(1) == __version__
     with pytest.raises(OSError, match="tenant 1 is there already"):
-        alone.add(1, SHARE, 1)
+        alone.add(1, SHARE, 1, first=first)
     alone.remove(1)
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids), "all have ended, and are waited for"
     assert len(os.listdir("/proc/self/fd")) == before
@@ -155,9 +173,9 @@ def counters(pid: int) -> list[str]:
     return [entry.name for entry in Path(f"/proc/{pid}/fd").iterdir() if "nvc-counters" in os.readlink(entry)]
 
 
-def test_two_tenants_share_no_process_and_no_file(alone: Supervisors) -> None:
+def test_two_tenants_share_no_process_and_no_file(alone: Supervisors, firsts: Firsts) -> None:
     for number in (1, 2):
-        alone.add(number, SHARE, 1)
+        alone.add(number, SHARE, 1, first=firsts())
     pids = [*alone.pids(1), *alone.pids(2)]
     assert len({*pids}) == 4
     found = [{**files(monitor), **files(supervisor)} for monitor, supervisor in (alone.pids(1), alone.pids(2))]
@@ -174,24 +192,29 @@ def test_two_tenants_share_no_process_and_no_file(alone: Supervisors) -> None:
     alone.refresh(2)
 
 
-def test_a_driver_that_is_not_known_is_refused(alone: Supervisors) -> None:
+def test_a_driver_that_is_not_known_is_refused(alone: Supervisors, firsts: Firsts) -> None:
+    first = firsts()
     before = children(os.getpid()), len(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError) as raised:
-        alone.add(1, share("100.1"), 1)
+        alone.add(1, share("100.1"), 1, first=first)
     assert raised.value.errno == errno.EOPNOTSUPP
     assert (children(os.getpid()), len(os.listdir("/proc/self/fd"))) == before
-    alone.add(1, SHARE, 1)
+    alone.add(1, SHARE, 1, first=first)
 
 
-def test_a_container_that_has_ended_is_refused(alone: Supervisors, first: subprocess.Popen[bytes]) -> None:
+def test_a_container_that_has_ended_or_has_no_first_process_is_refused(
+    alone: Supervisors, first: subprocess.Popen[bytes]
+) -> None:
     (own, *_) = of_container(first)
-    with pytest.raises(OSError) as raised:
-        alone.add(1, SHARE, 1, first=(own, start_time(own) + 1))
-    assert raised.value.errno == errno.ESRCH
+    # Without one every mount was taken for the container's.
+    for key in ((own, start_time(own) + 1), (0, 0), (-1, 0)):
+        with pytest.raises(OSError) as raised:
+            alone.add(1, SHARE, 1, first=key)
+        assert raised.value.errno == errno.ESRCH
 
 
-def test_a_change_is_in_force_soon(alone: Supervisors) -> None:
-    alone.add(1, SHARE, 1)
+def test_a_change_is_in_force_soon(alone: Supervisors, firsts: Firsts) -> None:
+    alone.add(1, SHARE, 1, first=firsts())
 
     def is_in_force() -> bool:
         try:
@@ -216,8 +239,8 @@ def test_a_change_is_in_force_soon(alone: Supervisors) -> None:
     assert alone.status(1).gpus[0].frozen_ns == 0, "it had no group that could have been kept off"
 
 
-def test_other_limits_of_other_gpus_are_not_taken(alone: Supervisors) -> None:
-    alone.add(1, SHARE, 1)
+def test_other_limits_of_other_gpus_are_not_taken(alone: Supervisors, firsts: Firsts) -> None:
+    alone.add(1, SHARE, 1, first=firsts())
     both = limits.encode(Limits((GPU, GPU.replace(uuid=GPU.uuid[:-1] + "6")), (), "580.105.08", "test"))
     with pytest.raises(OSError) as raised:
         alone.update(1, both)
@@ -236,8 +259,8 @@ def taken(guard: Supervisors, wanted: bytes) -> bool:
     return True
 
 
-def test_listeners_are_taken_until_there_are_too_many(alone: Supervisors) -> None:
-    alone.add(1, SHARE, 1)
+def test_listeners_are_taken_until_there_are_too_many(alone: Supervisors, firsts: Firsts) -> None:
+    alone.add(1, SHARE, 1, first=firsts())
     assert not alone.gone(1), "its first listener is still to come"
     ends = [os.pipe() for _ in range(LISTENERS + 1)]
     for listener, _ in ends[:LISTENERS]:
@@ -259,11 +282,11 @@ def test_listeners_are_taken_until_there_are_too_many(alone: Supervisors) -> Non
 
 @pytest.mark.parametrize("victim", [0, 1], ids=["monitor", "supervisor"])
 def test_with_either_process_the_container_ends(
-    alone: Supervisors, first: subprocess.Popen[bytes], victim: int
+    alone: Supervisors, first: subprocess.Popen[bytes], firsts: Firsts, victim: int
 ) -> None:
     container = of_container(first)
     alone.add(1, SHARE, 1, first=(container[0], start_time(container[0])))
-    alone.add(2, SHARE, 1)
+    alone.add(2, SHARE, 1, first=firsts())
     pids = alone.pids(1)
     os.kill(pids[victim], signal.SIGKILL)
     assert end(container), "every process of it, with pid 1 of its namespace"
@@ -272,8 +295,8 @@ def test_with_either_process_the_container_ends(
     alone.refresh(2)
 
 
-def test_without_a_directory_tenants_end_with_the_process_that_started_them(devices: str) -> None:
-    assert end([*start(devices, "", 1)])
+def test_without_a_directory_tenants_end_with_the_process_that_started_them(devices: str, firsts: Firsts) -> None:
+    assert end([*start(devices, "", 1, firsts())])
 
 
 def test_a_tenant_outlives_its_agent_and_is_found_again(
@@ -309,9 +332,11 @@ def updated(guard: Supervisors) -> bool:
     return True
 
 
-def test_a_tenant_without_an_agent_ends_when_nothing_of_it_is_left(devices: str, directory: str) -> None:
+def test_a_tenant_without_an_agent_ends_when_nothing_of_it_is_left(
+    devices: str, directory: str, firsts: Firsts
+) -> None:
     listener, other = os.pipe()
-    pids = start(devices, directory, 1)
+    pids = start(devices, directory, 1, firsts())
     with Supervisors(devices, directory) as guard:
         guard.find_again(1)
         guard.listen(1, listener)
@@ -323,9 +348,9 @@ def test_a_tenant_without_an_agent_ends_when_nothing_of_it_is_left(devices: str,
     assert not os.path.exists(f"{directory}/tenants/1/monitor")
 
 
-def test_a_publishing_and_a_lost_monitor_are_told_once(alone: Supervisors) -> None:
+def test_a_publishing_and_a_lost_monitor_are_told_once(alone: Supervisors, firsts: Firsts) -> None:
     for number in (1, 2):
-        alone.add(number, SHARE, 1)
+        alone.add(number, SHARE, 1, first=firsts())
     news, others = alone.publications.reader(), alone.publications.reader()
     assert news.take() == {1, 2}
     for _ in range(3):

@@ -144,7 +144,7 @@ static void *make (void *argument)
 void attack_fuse (int argc, char **argv)
 {
     static struct release release;
-    struct bed bed = bed_open ();
+    struct bed bed;
     struct given given = { -1, &release };
     uint32_t silent = 0;
     pthread_t thread;
@@ -157,6 +157,7 @@ void attack_fuse (int argc, char **argv)
     say ("mounted", given.file >= 0);
     if (given.file < 0)
         return;
+    bed = bed_open (); /* in the mount namespace that it is in from now on */
     if (argc > 1) { /* what was the driver's node is something else from now on */
         say ("descriptor", (uint64_t) bed.file);
         hold ();
