@@ -7,7 +7,6 @@ import select
 import time
 
 from rpc import channel, stop
-from rpc.client import Client
 from rpc.errors import Stop
 from rpc.server import check_handlers, serve
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from rpc.channel import Channel
+    from rpc.client import Client
     from rpc.method import Service
     from rpc.server import Handler, Translate
 else:
@@ -156,6 +156,9 @@ def start(
     finally:
         _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
         theirs.close()
+    # After the fork: a helper has no use for it.
+    from rpc.client import Client
+
     client = Client(service, ours, Process(pid), deadline=deadline)
     _clients[:] = [other for other in _clients if not other.closed]
     _clients.append(client)

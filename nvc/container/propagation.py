@@ -111,11 +111,11 @@ def _find(identity: int) -> Mount | None:
     """The mount with this id, from the mountinfo of the current namespace."""
     number = os.open("mountinfo", os.O_RDONLY | os.O_CLOEXEC, dir_fd=procfd.pin().fileno())
     with Fd(number, "mountinfo") as file:
-        data = b""
+        data = b"\n"
         while part := os.read(file.fileno(), 1 << 16):
             data += part
-    start = f"{identity} "
-    for line in os.fsdecode(data).split("\n"):
-        if line.startswith(start):
-            return mountinfo.parse(line)[0]
-    return None
+    # Of a container with hundreds of mounts this one line is looked at.
+    place = data.find(b"\n%d " % identity) + 1
+    if place == 0:
+        return None
+    return mountinfo.parse(os.fsdecode(data[place:].partition(b"\n")[0]))[0]

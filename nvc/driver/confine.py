@@ -12,6 +12,7 @@ import os
 from nvc.base.budgets import DRIVER
 from nvc.base.errors import InitializationError, reason
 from nvc.bindings import library
+from nvc.driver.locate import read_text
 from nvc.linux import const, rights, seccomp, syscalls
 
 TYPE_CHECKING = False
@@ -132,8 +133,7 @@ def _identity(uid: int | None, gid: int | None) -> tuple[int, int]:
 def _can_become(kind: str, number: int) -> bool:
     """Whether this user namespace has the id (user_namespaces(7): first id inside, outside, how many)."""
     try:
-        with open(f"/proc/self/{kind}_map") as file:
-            rows = [[int(word) for word in line.split()] for line in file]
+        rows = [[int(word) for word in line.split()] for line in read_text(f"/proc/self/{kind}_map").splitlines()]
     except OSError:
         return True  # a kernel without user namespaces
     return any(first <= number < first + count for first, _, count in rows)
@@ -142,16 +142,14 @@ def _can_become(kind: str, number: int) -> bool:
 def _groups_are_fixed() -> bool:
     """Whether supplementary groups cannot be dropped, as a change of the group demands."""
     try:
-        with open("/proc/self/setgroups") as file:
-            return file.read().strip() == "deny"
+        return read_text("/proc/self/setgroups").strip() == "deny"
     except OSError:
         return False
 
 
 def _overflow_id(kind: str) -> int:
     try:
-        with open(f"/proc/sys/kernel/overflow{kind}") as file:
-            return int(file.read())
+        return int(read_text(f"/proc/sys/kernel/overflow{kind}"))
     except OSError:
         return 65534  # DEFAULT_OVERFLOWUID, include/linux/highuid.h
 

@@ -40,7 +40,7 @@ def watched(version: str, options: DriverOptions, environ: Mapping[str, str]) ->
 
 
 class Installed(Record):
-    """The driver's files. warnings: about what is optional and missing."""
+    """The driver's files, and the nodes of no GPU. warnings: about what is optional and missing."""
 
     libraries: tuple[DriverFile, ...]
     libraries32: tuple[DriverFile, ...]
@@ -48,10 +48,11 @@ class Installed(Record):
     ipcs: tuple[DriverEndpoint, ...]
     firmwares: tuple[DriverFile, ...]
     more: tuple[DriverFile, ...]
+    nodes: tuple[DeviceNode, ...]
     warnings: tuple[str, ...]
 
     def driver(self, version: str, cuda: str = "", nodes: tuple[DeviceNode, ...] = ()) -> DriverInfo:
-        """The driver that they are of. cuda, nodes: as far as they are known."""
+        """The driver that they are of. cuda: as far as it is known. nodes: none yet, or those."""
         return DriverInfo(
             version,
             cuda,
@@ -66,7 +67,7 @@ class Installed(Record):
 
 
 def files(host: Host, options: DriverOptions, version: str, environ: Mapping[str, str]) -> Installed:
-    """Look for the files of a driver's version, which needs nothing else of NVML's. Not for WSL and Tegra.
+    """Look for the files of a driver's version, which needs nothing else of NVML's, and nodes. Not for WSL and Tegra.
 
     Raises DetectionError.
     """
@@ -79,6 +80,8 @@ def files(host: Host, options: DriverOptions, version: str, environ: Mapping[str
     warnings += more
     firmwares, more = binaries.find_firmware(host.root, version, options)
     warnings += more
+    nodes, more = find_nodes(host.nodes, read_majors(host.system), options, served_nodes(host))
+    warnings += more
     return Installed(
         libraries,
         libraries32,
@@ -86,6 +89,7 @@ def files(host: Host, options: DriverOptions, version: str, environ: Mapping[str
         tuple(ipcs),
         tuple(firmwares),
         _more(host, options, version, libraries, others, search),
+        tuple(nodes),
         tuple(warnings),
     )
 
@@ -120,14 +124,11 @@ def discover(
     if installed is None:
         installed = files(host, options, version, environ)
     warnings = list(installed.warnings)
-    majors = read_majors(host.system)
-    nodes, more = find_nodes(host.nodes, majors, options, served_nodes(host))
-    warnings += more
-    caps = caps or nvcaps.Nvcaps(host, majors)
+    caps = caps or nvcaps.Nvcaps(host, read_majors(host.system))
     found, more = find_gpus(host, gpus, caps)
     warnings += more
     config, monitor = (caps.optional(path, warnings) for path in (nvcaps.MIG_CONFIG, nvcaps.MIG_MONITOR))
-    driver = installed.driver(version, cuda_text(system.cuda_version), tuple(nodes))
+    driver = installed.driver(version, cuda_text(system.cuda_version), installed.nodes)
     return Inventory(driver, tuple(found), caps.style, config, monitor, tuple(warnings))
 
 
