@@ -160,6 +160,7 @@ int acceptor_run (struct monitor *self, int socket, char **argv)
     sigemptyset (&ends);
     sigaddset (&ends, SIGTERM);
     sigaction (SIGTERM, &action, NULL);
+    self->own_watch = privileged_watch (0); /* now: no container waits */
     (void) monitor_prepare (self); /* if it cannot be now, it may be when it is needed */
     successor.lock = take_lock (self, socket);
     sigprocmask (SIG_BLOCK, &ends, NULL);

@@ -372,7 +372,8 @@ int main (int argc, char **argv)
         fprintf (stderr, "usage: nvc-monitor SOCKET DIRECTORY SUPERVISOR\n(started by nvc-agent)\n");
         return 2;
     }
-    self.supervisor = self.pidfd = self.privsep = self.server = self.counters = self.published = self.watchdog = -1;
+    self.supervisor = self.pidfd = self.privsep = self.server = self.counters = self.published = self.watchdog = self.own_watch =
+        -1;
     socket = atoi (argv[1]);
     self.directory = argv[2];
     self.program = argv[3];

@@ -24,6 +24,7 @@ struct monitor {
     int watchdog; /* a pipe, of which the watchdog waits for the end; -1: there is none */
     pid_t watchdog_pid;
     struct privileged privileged;
+    int own_watch; /* of an acceptor, which becomes privileged's; -1: none */
     unsigned late_answers; /* of the supervisor, to requests that were given up */
     int listeners[MONITOR_LISTENERS];
     unsigned listener_count;
@@ -33,7 +34,8 @@ struct monitor {
     bool is_over; /* the tenant was removed: the supervisor ends because it was told to */
 };
 
-/* start.c: the supervisor's process, which waits for its tenant: a container's first call need not wait for an execve. false: with errno. */
+/* start.c: the counters, and the supervisor's process, which waits for its tenant: a container's first call need not wait for an execve. false: with
+ * errno. */
 bool monitor_prepare (struct monitor *self);
 /* files: the plan, and the node's usage page or -1; the caller closes them. The supervisor is there and has the plan and, where there
  * is one, the listener, which is the monitor's from then on. 0 or -errno. */

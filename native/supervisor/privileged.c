@@ -201,7 +201,7 @@ static int answer_syscall (struct answering *answering, const struct pinned *pin
     return 0;
 }
 
-static int open_watch (pid_t pid)
+int privileged_watch (pid_t pid)
 {
     struct perf_event_attr attributes = { .type = PERF_TYPE_SOFTWARE,
                                           .size = sizeof (attributes),
@@ -219,7 +219,7 @@ static int open_watch (pid_t pid)
 /* Watched before it is opened: what was executed between the two would not be known. Without a counter the memory alone comes, twice. */
 static int answer_space (struct answering *answering, pid_t pid, pid_t thread)
 {
-    int watch = open_watch (thread), memory = open_of (pid, thread, "mem", O_RDONLY);
+    int watch = privileged_watch (thread), memory = open_of (pid, thread, "mem", O_RDONLY);
 
     if (memory < 0 || (watch < 0 && (watch = fcntl (memory, F_DUPFD_CLOEXEC, 0)) < 0)) {
         if (watch >= 0)
@@ -234,7 +234,7 @@ static int answer_space (struct answering *answering, pid_t pid, pid_t thread)
 /* Of the monitor itself a counter alone, twice: its memory is nothing of the container's. */
 static int answer_own_watch (struct answering *answering)
 {
-    int watch = answering->self->own_watch >= 0 ? open_watch (getpid ()) : -EOPNOTSUPP, copy;
+    int watch = answering->self->own_watch >= 0 ? privileged_watch (getpid ()) : -EOPNOTSUPP, copy;
 
     if (watch < 0)
         return watch;
@@ -328,7 +328,8 @@ void privileged_serve (struct privileged *self)
     struct privsep_reply reply;
     unsigned none = 0;
 
-    self->own_watch = open_watch (0);
+    if (self->own_watch < 0)
+        self->own_watch = privileged_watch (0);
     while (channel_receive (self->socket, &request, sizeof (request), NULL, &none) == sizeof (request)) {
         struct answering answering = { .self = self, .request = &request, .reply = &reply };
         bool is_sent;

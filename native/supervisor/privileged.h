@@ -25,9 +25,12 @@ struct privileged {
     struct limits_node nodes[SHARE_MAX_NODES]; /* the container's */
     uint32_t node_count;
     struct mounts mounts;
-    int own_watch; /* a counter on this process: the first one of a machine takes 10 ms to be made; -1: the kernel makes none */
+    int own_watch; /* a counter on this process, for as long as it lives; -1: none was made yet */
 };
 
+/* A counter that execve of the process switches on; 0: the caller; -errno. The kernel waits for a grace period of RCU, 10 ms, where there is
+ * no counter of a process on the machine yet (account_event, kernel/events/core.c). */
+int privileged_watch (pid_t pid);
 /* Until the other end is closed. */
 void privileged_serve (struct privileged *self);
 /* The same in a thread of its own; self stays where it is. 0 or -errno. */

@@ -74,6 +74,12 @@ bool monitor_prepare (struct monitor *self)
 {
     struct end requests = { .number = 3 }, privsep = { .number = 4 };
 
+    if (self->counters < 0)
+        self->counters = counters_create ();
+    if (self->counters < 0) {
+        errno = -self->counters;
+        return false;
+    }
     if (!make_end (&requests))
         return false;
     if (!make_end (&privsep)) {
@@ -182,7 +188,8 @@ static int start_privileged (struct monitor *self, int plan_file)
                                                  .supervisor = self->pid,
                                                  .containers = &self->containers,
                                                  .devices = self->start.devices,
-                                                 .node_count = plan->limits.node_count };
+                                                 .node_count = plan->limits.node_count,
+                                                 .own_watch = self->own_watch };
         memcpy (self->privileged.nodes, plan->limits.nodes, sizeof (plan->limits.nodes));
         error = privileged_start (&self->privileged);
     }
@@ -200,9 +207,6 @@ int monitor_start (struct monitor *self, const struct channel_start *start, cons
     error = containers_add (&self->containers, start->pid, start->start_time);
     if (error != 0)
         return error;
-    self->counters = counters_create ();
-    if (self->counters < 0)
-        return self->counters;
     if (self->supervisor < 0 && !monitor_prepare (self))
         return -errno;
     self->published = eventfd (0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -37,6 +37,7 @@ static inline int privsep_bed (const struct limits_node *nodes, uint32_t count)
     if (self == NULL || socketpair (AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
         return -1;
     self->socket = pair[0];
+    self->own_watch = -1;
     self->has = bed_has;
     self->owns = bed_owns;
     self->devices = "/nowhere";
