@@ -67,6 +67,20 @@ static bool is_later (const struct object *object, uint64_t doubt)
 
 bool outcome_allows (const struct rm *rm, const struct object *object) { return is_later (object, outcome_doubt (rm)); }
 
+/* Of clients that make no other call meanwhile: a process that CUDA restored waits until the container's others are, after such a call. Once it is
+ * over, one question tells. */
+static void look_at_others (struct rm *rm, const struct rm_call *call)
+{
+    for (unsigned i = 0; rm->unconfirmed != 0 && i < NAMED_MAX; i++) {
+        struct named *named = &rm->named[i];
+
+        if (!named->is_open || named->is_pending || named->tries == 0 || tracker_find (rm, named->client, named->client) == NULL)
+            continue;
+        named->tries = 0;
+        evidence_of (rm, call, named->client, named->handle);
+    }
+}
+
 enum rm_start rm_start_of (struct rm *rm, const struct rm_call *call)
 {
     const NVOS54_PARAMETERS *head = call->head;
@@ -78,6 +92,7 @@ enum rm_start rm_start_of (struct rm *rm, const struct rm_call *call)
     if (object == NULL || outcome_allows (rm, object))
         return RM_START_NOW;
     outcome_look (rm, call);
+    look_at_others (rm, call);
     if (outcome_allows (rm, object))
         return RM_START_NOW;
     return is_later (object, rm->doubt_until) ? RM_START_LATER : RM_START_NEVER;

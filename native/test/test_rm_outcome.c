@@ -33,12 +33,12 @@ static NVOS64_PARAMETERS device_call (const struct bed *bed, uint32_t handle, co
 }
 
 /* An ALLOC of a device that is continued; its outcome's number. made: the kernel makes it, too. */
-static uint64_t continued (struct bed *bed, uint32_t handle, bool is_made)
+static uint64_t continued_by (struct bed *bed, uint64_t file, uint32_t handle, bool is_made)
 {
     NV0080_ALLOC_PARAMETERS params = { 0 };
     NVOS64_PARAMETERS head = device_call (bed, handle, &params);
     struct rm_call call = { .node = RM_NODE_CONTROL,
-                            .file = FILE_A,
+                            .file = file,
                             .request = ALLOC_REQUEST,
                             .head = &head,
                             .head_size = sizeof (head),
@@ -48,10 +48,12 @@ static uint64_t continued (struct bed *bed, uint32_t handle, bool is_made)
     if (rm_begin (bed->fake->rm, &call) != RM_CONTINUE)
         return 0;
     if (is_made)
-        fake_driver (bed->fake, FILE_A, ALLOC_REQUEST, &head, &params, NULL);
+        fake_driver (bed->fake, file, ALLOC_REQUEST, &head, &params, NULL);
     rm_forget_call (bed->fake->rm, &call);
     return call.own.outcome;
 }
+
+static uint64_t continued (struct bed *bed, uint32_t handle, bool is_made) { return continued_by (bed, FILE_A, handle, is_made); }
 
 static enum rm_start may_start (const struct bed *bed, uint32_t object, uint32_t number)
 {
@@ -131,6 +133,26 @@ static void found (void)
     tap_ok (fake_close (bed.fake), "nothing is left");
 }
 
+/* The client's process makes no other call. */
+static void of_another_client (void)
+{
+    struct bed bed = open_bed (), other = bed;
+    uint32_t group;
+    uint64_t made, none;
+
+    other.client = fake_client (bed.fake, FILE_A + 1);
+    other.device = fake_device (bed.fake, FILE_A + 1, other.client, 0);
+    made = continued_by (&other, FILE_A + 1, HANDLE, true);
+    group = group_of (&bed);
+    tap_ok (made != 0 && !starts (&bed, group), "a call on another client that is in flight is a doubt");
+    rm_outcome_over (bed.fake->rm, made);
+    tap_ok (starts (&bed, group), "when it is over, what it made is asked about, and there is none");
+    none = continued_by (&other, FILE_A + 1, HANDLE + 1, false);
+    rm_outcome_over (bed.fake->rm, none);
+    tap_ok (!starts (&bed, group), "one of which nothing is found stays one");
+    tap_ok (fake_close (bed.fake), "nothing is left");
+}
+
 static void lost (void)
 {
     struct bed bed = open_bed ();
@@ -157,6 +179,7 @@ int main (void)
 {
     in_flight ();
     found ();
+    of_another_client ();
     lost ();
     return tap_done ();
 }

@@ -66,7 +66,13 @@ class Rounds:
                 self.done += 1
                 self.same += [program.line() for program in self.programs] == self.answers[place]
         except (NvcError, Silent) as error:
-            self.failures.append(f"round {self.done + 1}: {error}")
+            self.failures.append(f"round {self.done + 1}: {error}; refused by the guard: {self._denials()}")
+
+    def _denials(self) -> object:
+        try:
+            return (self.tenant.status() or {}).get("denials")
+        except NvcError as error:
+            return error
 
     def ask(self, job: str) -> list[str]:
         """Of each program, and wait. Raises Silent."""
