@@ -46,6 +46,10 @@ def main(argv: Sequence[str], program: str, own: str) -> int:
             from hook.runtime import checkpoint
 
             checkpoint.check(target, chosen.options, chosen.container, journal)
+        if chosen.executes:
+            from hook.runtime import refused
+
+            refused.executed(chosen, config, journal)
         if guarded or chosen.executes:
             _close_entry(guarded, journal)
         journal.debug(f"executing {target}: {' '.join(argv)}")
@@ -91,10 +95,14 @@ def _edit(chosen: Command, config: HookConfig, problem: InputError | None, own: 
     env = environment.parse(found.env)
     annotated = any(key.startswith(config.annotation_prefixes) for key, _ in found.annotations)
     asked = annotated or swarm.asked(env, found.device_mounts, "", os.environ)
+    from hook.runtime import refused
+
     if not asked and not _may_share(content):
         journal.debug("the container asks for no GPU")
         if problem is not None:
             journal.warn(str(problem))
+        if refused.refuse(content, found, env, config, journal):
+            spec.write(directory, content)
         return False
     if problem is not None:
         raise problem
@@ -109,6 +117,8 @@ def _edit(chosen: Command, config: HookConfig, problem: InputError | None, own: 
         changed = modify(content, found, env, config, own, directory, journal)
     restores = chosen.name == command.RESTORE
     guarded = guard.add(content, found, env, config, chosen.container, journal, restores=restores)
+    if not guarded:
+        changed = refused.refuse(content, found, env, config, journal) or changed
     if guarded or changed:
         from hook.runtime.joined import join
 

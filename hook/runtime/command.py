@@ -28,13 +28,19 @@ _VALUED_AFTER = frozenset(
     """b bundle console-socket pid-file preserve-fds config f image-path work-path parent-path page-server status-fd
     manage-cgroups-mode network-lock lsm-profile lsm-mount-context""".split()  # noqa: SIM905
 )
+#: The same of EXECUTE, before the container's id.
+_VALUED_EXECUTE = frozenset(
+    """console-socket pid-file preserve-fds cwd env e user u additional-gids g process p process-label apparmor cap c
+    cgroup""".split()  # noqa: SIM905
+)
 #: Options before the command that take a value, of any runtime.
 _VALUED = frozenset("log log-format log-level root criu rootless cgroup-manager l r".split())  # noqa: SIM905
 
 
 class Command(Record):
     """name: the command, "" when there is none. bundle: as given, "" for the working directory. container: the id of
-    the container that is made or checkpointed, "" where none is named. options: the words before the command.
+    the container that is made, checkpointed or joined, "" where none is named. options: the words before the command.
+    root: the runtime's directory for its state, "" for the usual one.
 
     log, log_format, debug: where and how the caller wants to be told of failures. version: --version was given.
     """
@@ -42,6 +48,7 @@ class Command(Record):
     name: str = ""
     bundle: str = ""
     container: str = ""
+    root: str = ""
     log: str = ""
     log_format: str = "text"
     debug: bool = False
@@ -69,25 +76,31 @@ def parse(argv: Sequence[str]) -> Command:
         if name in _VALUED and not equals and words:
             value = words.pop(0)
         given[name] = value
-    name = words[0] if words else ""
+    name, options = words[0] if words else "", tuple(argv[: len(argv) - len(words)])
     if name and name not in _COMMANDS:
         # An option that is not known here took a value; look for the command as the toolkit does.
         name = next((word for before, word in zip(["", *words], words, strict=False)
                      if word in (*EDITED, EXECUTE) and before not in ("-b", "--bundle", "-bundle")), name)  # fmt: skip
+    if name == EXECUTE:
+        words = words[words.index(EXECUTE) :]
+    valued = _VALUED_EXECUTE if name == EXECUTE else _VALUED_AFTER if name in (*EDITED, CHECKPOINT) else None
     return Command(
         name=name,
         bundle=_bundle(words) if name in EDITED else "",
-        container=_container(words) if name in (*EDITED, CHECKPOINT) else "",
+        container=_container(words, valued) if valued else "",
+        root=given.get("root", ""),
         log=given.get("log", given.get("l", "")),
         log_format=given.get("log-format", "text"),
         debug="debug" in given and given["debug"] != "false",
         version="version" in given or "v" in given,
-        options=tuple(argv[: len(argv) - len(words)]),
+        options=options,
     )
 
 
-def _container(words: list[str]) -> str:
-    """The last word that is no option: engines put the id there, and runc takes it nowhere else."""
+def _container(words: list[str], valued: frozenset[str]) -> str:
+    """The last word that is no option: engines put the id there, and runc takes it nowhere else. The first one of
+    EXECUTE, as a program's words follow.
+    """
     found = ""
     skip = True  # the command itself
     for word in words:
@@ -95,7 +108,9 @@ def _container(words: list[str]) -> str:
             skip = False
         elif word.startswith("-") and word != "-":
             name, equals, _ = word.lstrip("-").partition("=")
-            skip = not equals and name in _VALUED_AFTER
+            skip = not equals and name in valued
+        elif valued is _VALUED_EXECUTE:
+            return word
         else:
             found = word
     return found

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 #: DRM_MAJOR of include/drm/drm_drv.h.
 DRM_MAJOR = 226
-_NATIVE = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
+#: The machines of NVIDIA's drivers that nvc-py knows.
+NATIVE = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 
 
 def add(
@@ -146,7 +147,7 @@ def _connect(directory: str, driver: str) -> tuple[Client | None, str]:
 
     if driver and not abi.knows(driver):
         return None, f"driver {driver} is not known to the guard ({abi.FIRST} to {abi.BEYOND - 1} are)"
-    if os.uname().machine not in _NATIVE:
+    if os.uname().machine not in NATIVE:
         return None, f"no filter is known for {os.uname().machine}"
     try:
         return Client(control(directory), SECONDS, wait=SECONDS), ""
@@ -170,7 +171,7 @@ def _announce(content: dict[str, Any], found: Bundle, directory: str, journal: J
         journal.warn(f"{what} is not given to the container: its share does not count what is allocated there")
     if found.seccomp and not fault(found.seccomp, listener(directory)):
         return
-    linux["seccomp"] = merge(linux.get("seccomp"), listener(directory), METADATA, _NATIVE[os.uname().machine])
+    linux["seccomp"] = merge(linux.get("seccomp"), listener(directory), METADATA, NATIVE[os.uname().machine])
 
 
 def _without_display(linux: dict[str, Any], directory: str) -> list[str]:

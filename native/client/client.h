@@ -21,6 +21,9 @@
 #define NVC_AGENT_SOCKET "/run/nvc/agent/run"
 #endif
 
+// The agent's directory, unless config.toml names another one: it is there from the first agent on until the machine's end.
+#define AGENT_DIRECTORY "/run/nvc/agent"
+
 #define REQUEST_MAGIC "nvcrun1"
 
 enum {
@@ -64,10 +67,13 @@ enum outcome session_run (const char *request, size_t length, int *status);
 // Becomes the real runtime, where `name` is one of nvc-runtime's and no GPU is asked for; returns where Python has to decide.
 void runtime_become (const char *name, char *argv[]);
 
-// Whether a config.json may ask for GPUs: 1 where that is not certain. The text is changed.
-int runtime_may_ask (char *text, size_t size);
+// Whether a config.json may ask for GPUs, or with `given` have them without asking: 1 where that is not certain. The text is changed.
+int runtime_may_ask (char *text, size_t size, int given);
 
 // Whether a config.toml changes nothing of what a request is or of the real runtime. The text is changed; text[size] is the caller's.
 int runtime_config_is_usual (char *text, size_t size);
+
+// NVIDIA's drivers refuse their requests to this process and all that it executes; 0, or -1 where that should have been and is not.
+int refusal_install (void);
 
 #endif

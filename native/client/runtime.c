@@ -33,9 +33,21 @@ static const char *const WORDS[] = {
 };
 // A request only where it stands alone: it is in the name of a directory of every container.
 #define WHOLE_WORD "share"
+// What is in a config.json that gives a GPU without being asked: a node's name, all rights, the host's /dev; a rule's number.
+static const char *const GIVEN[] = { "nvidia", "CAP_SYS_ADMIN", "devtmpfs", NULL };
+#define DEVICE_MAJOR "195"
+#define DEVICES "/dev"
 // Keys that may hold another word, or another place for what Python writes; and their lines that say what is so in any case.
-static const char *const KEYS[] = { "runtimes", "annotation-prefixes", "swarm-resource", "debug", NULL };
-static const char *const USUAL[] = { "runtimes=[\"runc\",\"crun\"]", "annotation-prefixes=[\"cdi.k8s.io/\"]", NULL };
+static const char *const KEYS[] = { "runtimes", "annotation-prefixes", "swarm-resource", "debug", "guard", "directory", NULL };
+#define REQUIRES "guard=\"require\""
+#define NEVER "guard=\"off\""
+static const char *const USUAL[] = { "runtimes=[\"runc\",\"crun\"]",
+                                     "annotation-prefixes=[\"cdi.k8s.io/\"]",
+                                     "guard=\"auto\"",
+                                     REQUIRES,
+                                     NEVER,
+                                     "directory=\"/run/nvc/agent\"",
+                                     NULL };
 
 static int listed (const char *const list[], const char *text, size_t length)
 {
@@ -88,28 +100,56 @@ static ssize_t unescape (char *text, size_t length)
     return (ssize_t) used;
 }
 
-int runtime_may_ask (char *text, size_t size)
+// How often a word stands alone.
+static int alone (const char *text, const char *end, const char *word)
+{
+    int count = 0;
+    size_t length = strlen (word);
+    for (const char *found = text; (found = memmem (found, (size_t) (end - found), word, length)); found += length) {
+        const char *after = found + length;
+        count += (found == text || !is_part ((unsigned char) found[-1])) && (after == end || !is_part ((unsigned char) *after));
+    }
+    return count;
+}
+
+static int has_one (const char *text, const char *end, const char *const words[])
+{
+    for (; *words; words++)
+        if (memmem (text, (size_t) (end - text), *words, strlen (*words)))
+            return 1;
+    return 0;
+}
+
+// A rule's number -1 is every number.
+static int has_negative (const char *text, const char *end)
+{
+    for (const char *at = text; (at = memchr (at, '-', (size_t) (end - at))); at++)
+        if (at > text && strchr (": \t\r\n", at[-1]) && at + 1 < end && at[1] >= '0' && at[1] <= '9')
+            return 1;
+    return 0;
+}
+
+int runtime_may_ask (char *text, size_t size, int given)
 {
     ssize_t length = unescape (text, size);
     if (length < 0)
         return 1;
     const char *end = text + length;
-    for (const char *const *word = WORDS; *word; word++)
-        if (memmem (text, (size_t) length, *word, strlen (*word)))
-            return 1;
-    const char *found = text;
-    while ((found = memmem (found, (size_t) (end - found), WHOLE_WORD, strlen (WHOLE_WORD)))) {
-        const char *after = found + strlen (WHOLE_WORD);
-        if ((found == text || !is_part ((unsigned char) found[-1])) && (after == end || !is_part ((unsigned char) *after)))
-            return 1;
-        found = after;
-    }
-    return 0;
+    if (has_one (text, end, WORDS) || alone (text, end, WHOLE_WORD))
+        return 1;
+    // Every container has a directory of that name once.
+    return given && (has_one (text, end, GIVEN) || alone (text, end, DEVICE_MAJOR) || alone (text, end, DEVICES) > 1 ||
+                     has_negative (text, end));
 }
+
+// What config.toml says of containers that are guarded: `auto` where an agent is, or all, or none.
+static enum { AUTO, REQUIRED, OFF } guarded;
 
 // One line of config.toml, without its spaces: nothing, a comment, the name of a table, or KEY=VALUE on one line.
 static int line_is_usual (const char *line)
 {
+    if (strcmp (line, REQUIRES) == 0 || strcmp (line, NEVER) == 0)
+        guarded = strcmp (line, NEVER) == 0 ? OFF : REQUIRED;
     if (!*line || *line == '#' || listed (USUAL, line, strlen (line)))
         return 1;
     size_t length = strlen (line), key = 0;
@@ -223,18 +263,35 @@ static const char *command_of (char *const words[], const char **bundle)
     return command;
 }
 
-static int is_usual (char *const words[])
+// Whether a container without a GPU is refused the drivers; what cannot be told counts as yes.
+static int is_refused (void)
+{
+#if defined __x86_64__ || defined __aarch64__
+    struct stat status;
+    return guarded == REQUIRED ||
+           (guarded == AUTO && (lstat (AGENT_DIRECTORY, &status) == 0 || (errno != ENOENT && errno != ENOTDIR)));
+#else
+    return 0;
+#endif
+}
+
+static int refuses; // as is_refused said once
+
+static int may_ask (char *text, size_t size) { return runtime_may_ask (text, size, refuses); }
+
+static enum { PYTHONS, AS_IT_IS, WITHOUT_GPU } decide (char *const words[])
 {
     const char *bundle, *command = command_of (words, &bundle);
     char path[PATH_LIMIT];
     if (!command || !settings_are_usual ())
-        return 0;
+        return PYTHONS;
     if (strcmp (command, "checkpoint") == 0)
-        return 0;
+        return PYTHONS;
     if (strcmp (command, "create") != 0 && strcmp (command, "run") != 0 && strcmp (command, "restore") != 0)
-        return 1;
+        return AS_IT_IS;
+    refuses = is_refused ();
     int length = snprintf (path, sizeof path, "%s/config.json", *bundle ? bundle : ".");
-    return length > 0 && (size_t) length < sizeof path && !file_holds (path, runtime_may_ask, 1);
+    return length > 0 && (size_t) length < sizeof path && !file_holds (path, may_ask, 1) ? WITHOUT_GPU : PYTHONS;
 }
 
 // In the directories of PATH, then the usual ones. 0 where there is none, or this program has its name.
@@ -260,7 +317,10 @@ static int find_runtime (char *path, size_t size)
 void runtime_become (const char *name, char *argv[])
 {
     char path[PATH_LIMIT], *called = argv[0];
-    if (!listed (NAMES, name, strlen (name)) || !is_usual (argv + 1) || !find_runtime (path, sizeof path))
+    if (!listed (NAMES, name, strlen (name)))
+        return;
+    int decided = decide (argv + 1);
+    if (decided == PYTHONS || !find_runtime (path, sizeof path) || (decided == WITHOUT_GPU && refuses && refusal_install () != 0))
         return;
     argv[0] = path;
     execv (path, argv);

@@ -13,7 +13,7 @@ static int asks (const char *text, size_t size)
     if (copy == NULL)
         exit (1);
     memcpy (copy, text, size);
-    answer = runtime_may_ask (copy, size);
+    answer = runtime_may_ask (copy, size, size & 1);
     free (copy);
     return answer;
 }

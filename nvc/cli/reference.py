@@ -24,6 +24,7 @@ ENVIRONMENT: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("NVIDIA_CDI_DEBUG", (CDI_HOOK,), "as NVIDIA_CTK_DEBUG"),
     ("NVIDIA_CTK_CONFIG_FILE_PATH", (HOOK, RUNTIME, CTK), "the configuration file; it is taken for the toolkit's"),
     ("XDG_CONFIG_HOME", (HOOK, RUNTIME, CTK, f"{CLI} runtime"), "in place of /etc (of ~/.config: rootless engines)"),
+    ("XDG_RUNTIME_DIR", (RUNTIME,), "where the state of a rootless engine's containers is (exec)"),
     ("HOME", (f"{CLI} runtime",), "where a rootless engine's files are"),
     ("CONTAINERS_CONF", (f"{CLI} runtime",), "Podman's file"),
     ("PATH", (CLI, HOOK, RUNTIME), "where the driver's programs, and real runtimes, are looked for"),

@@ -28,9 +28,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    #: Name of a call; the conditions under which it is as before; those under which it is answered otherwise.
+    Call = tuple[str, list[list[dict[str, Any]]], list[list[dict[str, Any]]]]
+
 #: Bits of a request (asm-generic/ioctl.h), in the order in which the cover of what passes looks at them: the size, then
 #: what is 0 in UVM's requests. In another order the same cover takes three to ten times as many rules.
 _SIZE_SHIFT, _SIZE_MASK, _LOW_MASK = 16, 0x3FFF, 0xFF
+#: What the resource manager looks at of a request.
+REQUEST_MASK = _SIZE_MASK << _SIZE_SHIFT | _LOW_MASK
 _BITS = (*range(29, 15, -1), 31, 30, *range(15, -1, -1))
 _MASKED, _EQUAL, _OTHER = "SCMP_CMP_MASKED_EQ", "SCMP_CMP_EQ", "SCMP_CMP_NE"
 _SHARED, _ANONYMOUS = 0x01, 0x20  # mman.h: MAP_SHARED, which is also a bit of MAP_SHARED_VALIDATE; MAP_ANONYMOUS
@@ -53,31 +58,48 @@ def merge(
     Raises InputError for a profile that has a listener already, or whose own conditions cannot be kept beside ours.
     """
     refused = (_X32,) if second else (_X32, *_SECOND.get(native, ()))
-    if profile is None:
-        profile = {"defaultAction": ALLOW, "architectures": [native, *_SECOND.get(native, ())]}
-    if not isinstance(profile, dict):
-        raise InputError("seccomp profile: not an object", hint=HINT)
-    rules = checked(profile)
-    if profile.get("listenerPath") or any(rule.get("action") == NOTIFY for rule in rules):
+    profile = whole(profile, native)
+    if profile.get("listenerPath") or any(rule.get("action") == NOTIFY for rule in checked(profile)):
         raise InputError(
             "seccomp profile: it announces calls to a listener already, and the kernel has one listener a container",
             hint="start the container without the other listener, or without a guarded share",
         )
+    merged = divide(profile, _calls(), {"action": NOTIFY}, refused)
+    return {**merged, "listenerPath": listener, "listenerMetadata": metadata}
+
+
+def whole(profile: Mapping[str, Any] | None, native: str) -> Mapping[str, Any]:
+    """``profile``, or one that permits everything. Raises InputError for what is no object."""
+    if profile is None:
+        return {"defaultAction": ALLOW, "architectures": [native, *_SECOND.get(native, ())]}
+    if not isinstance(profile, dict):
+        raise InputError("seccomp profile: not an object", hint=HINT)
+    return profile
+
+
+def divide(
+    profile: Mapping[str, Any], calls: Sequence[Call], answer: Mapping[str, Any], refused: Sequence[str] = (_X32,)
+) -> dict[str, Any]:
+    """``profile`` in which a part of each call has ``answer`` (a rule's action), where the profile permits the call.
+
+    refused: architectures whose calls are refused. Raises InputError as ``merge``.
+    """
+    rules = checked(profile)
     default = profile.get("defaultAction")
     if not isinstance(default, str):
         raise InputError("seccomp profile: defaultAction is missing", hint=HINT)
     _check_action(default, "every other call")
     kept, added = list(rules), []
-    for name, covers, announced in _calls():
+    for name, covers, answered in calls:
         if name == "mmap2" and not any(name in rule["names"] for rule in rules) and default in REFUSES:
             continue
         kept, permitting = _take(kept, name, default)
         if permitting is None:
             continue
         if permitting != default:
-            added += [_rule(name, permitting, arguments) for arguments in covers]
-        added += [_rule(name, NOTIFY, arguments) for arguments in announced]
-    merged = {**profile, "syscalls": [*kept, *added], "listenerPath": listener, "listenerMetadata": metadata}
+            added += [_rule(name, {"action": permitting}, arguments) for arguments in covers]
+        added += [_rule(name, answer, arguments) for arguments in answered]
+    merged = {**profile, "syscalls": [*kept, *added]}
     if isinstance(merged.get("architectures"), list):
         merged["architectures"] = [word for word in merged["architectures"] if word not in refused]
     if isinstance(merged.get("archMap"), list):
@@ -112,20 +134,27 @@ def fault(profile: Mapping[str, Any], listener: str) -> str:
     return ""
 
 
+def masked_escapes(*without: int) -> list[int]:
+    """The resource manager's announced requests under REQUEST_MASK, without those of some numbers."""
+    return [size << _SIZE_SHIFT | low for low, size in announced_escapes() if low not in without]
+
+
 def announced() -> list[tuple[int, int]]:
     """(mask, value) pairs of 32 bits: a request is announced when one of them matches. No request matches two."""
-    whole = _SIZE_MASK << _SIZE_SHIFT | _LOW_MASK
-    escapes = [(whole, size << _SIZE_SHIFT | low) for low, size in announced_escapes()]
-    uvm: list[tuple[int, int]] = []
-    left = announced_uvm()
+    return requests(masked_escapes(), announced_uvm())
+
+
+def requests(masked: Sequence[int], uvm: Sequence[int]) -> list[tuple[int, int]]:
+    """The same for these of the resource manager's under REQUEST_MASK, and of UVM's, ascending."""
+    found, left = [(REQUEST_MASK, value) for value in masked], list(uvm)
     while left:
         # the longest aligned run that begins here
         length = 1
         while left[0] % (2 * length) == 0 and left[: 2 * length] == list(range(left[0], left[0] + 2 * length)):
             length *= 2
-        uvm.append((0xFFFFFFFF & ~(length - 1), left[0]))
+        found.append((0xFFFFFFFF & ~(length - 1), left[0]))
         left = left[length:]
-    return [*escapes, *uvm]
+    return found
 
 
 def cover(pairs: Sequence[tuple[int, int]], bits: Sequence[int] = _BITS) -> list[tuple[int, int]]:
@@ -218,21 +247,18 @@ def _compared(rules: Sequence[object]) -> list[list[tuple[object, ...]]]:
     )
 
 
-def _calls() -> tuple[tuple[str, list[list[dict[str, Any]]], list[list[dict[str, Any]]]], ...]:
-    """Name of each call, what of it passes, and what is announced."""
+def ioctl(pairs: Sequence[tuple[int, int]]) -> Call:
+    """The call ioctl, divided into the requests that (mask, value) ``pairs`` match and all others."""
+    others = [[_masked(1, mask, value)] for mask, value in cover(pairs)]
+    return "ioctl", others, [[_masked(1, mask, value)] for mask, value in pairs]
+
+
+def _calls() -> tuple[Call, ...]:
     return (
-        ("ioctl", _covers_ioctl(), _announced_ioctl()),
+        ioctl(announced()),
         ("mmap", _covers_mmap(), _announced_mmap()),
         ("mmap2", _covers_mmap(), _announced_mmap()),
     )
-
-
-def _announced_ioctl() -> list[list[dict[str, Any]]]:
-    return [[_masked(1, mask, value)] for mask, value in announced()]
-
-
-def _covers_ioctl() -> list[list[dict[str, Any]]]:
-    return [[_masked(1, mask, value)] for mask, value in cover(announced())]
 
 
 def _announced_mmap() -> list[list[dict[str, Any]]]:
@@ -254,8 +280,8 @@ def _covers_mmap() -> list[list[dict[str, Any]]]:
     ]
 
 
-def _rule(name: str, action: str, arguments: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"names": [name], "action": action, "args": arguments}
+def _rule(name: str, answer: Mapping[str, Any], arguments: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"names": [name], **answer, "args": arguments}
 
 
 def _compare(index: int, how: str, value: int) -> dict[str, Any]:

@@ -215,10 +215,11 @@ CAP_DATA = "=IIIIII"
 # linux/seccomp.h, linux/filter.h, linux/audit.h; struct sock_filter {u16 code; u8 jt, jf; u32 k;},
 # struct sock_fprog {unsigned short len; struct sock_filter *filter;}
 SECCOMP_SET_MODE_FILTER = 1
+SECCOMP_FILTER_FLAG_SPEC_ALLOW = 4
 SECCOMP_RET_KILL_PROCESS = 0x80000000
 SECCOMP_RET_ERRNO = 0x00050000
 SECCOMP_RET_ALLOW = 0x7FFF0000
-AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7, "i386": 0x40000003}
+AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7, "i386": 0x40000003, "arm": 0x40000028}
 SOCK_FILTER = "=HBBI"
 SOCK_FPROG = "@HP"
 

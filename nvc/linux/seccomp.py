@@ -59,6 +59,8 @@ _LONGEST = 255
 _NR, _ARCH, _ARGUMENTS = 0, 4, 16
 #: __X32_SYSCALL_BIT in asm/unistd.h: calls of x32 carry x86-64's architecture word and this bit.
 _X32 = 0x40000000
+#: Numbers of ioctl by the entry's architecture word; x32 has one of its own, and old kernels take the first there too.
+_IOCTL = {"x86_64": (16, 514), "i386": (54,), "aarch64": (29,), "arm": (54,)}
 
 
 def _statement(code: int, k: int, jump_true: int = 0, jump_false: int = 0) -> bytes:
@@ -141,6 +143,36 @@ def assemble_without(arch: str, number: int) -> bytes:
         _statement(_RETURN, const.SECCOMP_RET_ALLOW),
     )
     return b"".join(rows)
+
+
+def assemble_requests(
+    mask: int, masked: Sequence[int], exact: Sequence[int], first: int, last: int, number: int
+) -> bytes:
+    """A filter program to which some requests of ioctl are error ``number``, and everything else is allowed. Pure.
+
+    A request, of which the kernel takes 32 bits, is one of them where under ``mask`` it is in ``masked``, it is in
+    ``exact``, or it is between ``first`` and ``last``. By every entry of x86-64 (64-bit, x32, 32-bit) and aarch64.
+    """
+    rows: list[tuple[int, int, str]] = [(_LOAD, _ARCH, "")]
+    places: dict[str, int] = {}
+    rows += [(_JEQ, const.AUDIT_ARCH[arch], arch) for arch in _IOCTL]
+    rows.append((_RETURN, const.SECCOMP_RET_ERRNO | number, ""))
+    for arch, numbers in _IOCTL.items():
+        places[arch] = len(rows)
+        rows += [(_LOAD, _NR, ""), (_AND, 0xFFFFFFFF & ~_X32, "")]
+        rows += [(_JEQ, one, "request") for one in numbers]
+        rows.append((_RETURN, const.SECCOMP_RET_ALLOW, ""))
+    places["request"] = len(rows)
+    rows += [(_LOAD, _ARGUMENTS + 8, ""), (_AND, mask, "")]
+    rows += [(_JEQ, one, "refused") for one in masked]
+    rows.append((_LOAD, _ARGUMENTS + 8, ""))
+    rows += [(_JEQ, one, "refused") for one in exact]
+    rows += [(_JGE, last + 1, "allowed"), (_JGE, first, "refused")]
+    places["allowed"], places["refused"] = len(rows), len(rows) + 1
+    rows += [(_RETURN, const.SECCOMP_RET_ALLOW, ""), (_RETURN, const.SECCOMP_RET_ERRNO | number, "")]
+    return b"".join(
+        _statement(code, k, places[label] - at - 1 if label else 0) for at, (code, k, label) in enumerate(rows)
+    )
 
 
 def _ranges(answers: Mapping[int, int], other: int) -> list[tuple[int, int]]:

@@ -284,7 +284,7 @@ def sched_setattr(nice: int) -> None:
     _call("sched_setattr", (0, attributes, 0), (nice,))
 
 
-def seccomp_filter(program: bytes) -> None:
+def seccomp_filter(program: bytes, flags: int = 0) -> None:
     """seccomp(SECCOMP_SET_MODE_FILTER): ``program`` is a sequence of struct sock_filter.
 
     Raises SyscallError EACCES without no_new_privs and CAP_SYS_ADMIN, EINVAL for a malformed program.
@@ -292,7 +292,7 @@ def seccomp_filter(program: bytes) -> None:
     code = bytearray(program)
     length = len(program) // struct.calcsize(const.SOCK_FILTER)
     header = struct.pack(const.SOCK_FPROG, length, address(code))
-    arguments = (const.SECCOMP_SET_MODE_FILTER, 0, header)
+    arguments = (const.SECCOMP_SET_MODE_FILTER, flags, header)
     _call("seccomp", arguments, ("filter", length))
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+import struct
 from pathlib import Path
 
 from hook import bundle, environment, process, swarm
-from hook.runtime import command
+from hook.runtime import command, refused
 from nvc.base.config_file import KEYS
+from nvc.guard import refusal
+from nvc.model import NVIDIA_MAJOR
 from nvc.request.hook_config import HookConfig
+from nvc.share import policyfile
 from tests.support import launchers
 
-SOURCE = (Path(__file__).parents[2] / "native/client/runtime.c").read_text()
+CLIENT = Path(__file__).parents[2] / "native/client"
+SOURCE = (CLIENT / "runtime.c").read_text()
 #: Fields of HookConfig on which depends what a request is, which runtime is the real one, and what is written for a
 #: container without a request. The rest is for containers with one.
 DECIDE = {"swarm_resources", "annotation_prefixes", "runtimes", "runtime_debug"}
@@ -51,8 +56,20 @@ def test_the_words_that_a_request_has() -> None:
 
 def test_the_keys_that_change_a_decision() -> None:
     assert {field for _, _, _, field in KEYS} > DECIDE
-    assert words("KEYS") == {key for _, key, _, field in KEYS if field in DECIDE}
+    assert words("KEYS") == {key for _, key, _, field in KEYS if field in DECIDE} | {"guard", "directory"}
     assert words("USUAL") == {
         'runtimes=[\\"runc\\",\\"crun\\"]',
         'annotation-prefixes=[\\"cdi.k8s.io/\\"]',
+        'guard=\\"auto\\"',
+        f'directory=\\"{policyfile.AGENT}\\"',
     }
+    assert re.findall(r'#define \w+ "guard=\\"(\w+)\\""', SOURCE) == ["require", "off"]
+
+
+def test_the_filter_that_refuses_the_drivers() -> None:
+    rows = re.findall(r"\{ (0x\w+), (\d+), (\d+), (0x\w+) \}", (CLIENT / "refusal.c").read_text())
+    values = [(int(code, 16), int(true), int(false), int(constant, 16)) for code, true, false, constant in rows]
+    assert values == list(struct.iter_unpack("=HBBI", refusal.program()))
+    assert f'#define DEVICE_MAJOR "{NVIDIA_MAJOR}"' in SOURCE
+    assert policyfile.AGENT == refused.AGENT
+    assert f'#define AGENT_DIRECTORY "{policyfile.AGENT}"' in (CLIENT / "client.h").read_text()

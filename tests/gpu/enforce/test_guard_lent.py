@@ -7,13 +7,17 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.agentbed import RunningAgent
 from tests.support.attacks import SOURCES
 from tests.support.bed import Bed
 from tests.support.guarded import GuardedTenant, Guarding
 from tests.support.lending import MIB, NO_MEMORY, SIZE, between_tenants, lent, within_tenant
-from tests.support.passing import REFUSED, passed
+from tests.support.passing import GIVEN, REFUSED, giver, got, is_refused, passed, sidecar, volume_of
+from tests.support.runtimes import OciRuntime
 from tests.support.share_table import Table
 from tests.support.spoken import Spoken
+from tests.support.tenants import build_static
+from tests.support.wrapped import Wrapped
 
 pytestmark = [pytest.mark.gpu, pytest.mark.system]
 
@@ -90,3 +94,21 @@ def test_another_containers_file_is_good_for_nothing(
         good=good and empty,
     )
     assert good and empty
+
+
+def test_a_container_without_a_gpu_gets_nothing_by_another_ones_file(
+    bed: Bed, native: OciRuntime, table: Table
+) -> None:
+    tree, found = bed.rootfs(), {}
+    build_static(SOURCES[0], tree / "usr/bin/attack", *map(str, SOURCES[1:]))
+    with RunningAgent(bed, "") as agent:
+        wrapped = Wrapped(bed, native, agent.settings, machine="")
+        for way in ("runtime", "nvc-runtime"):
+            volume = volume_of(bed)
+            with giver(wrapped, tree, volume, "mem=4Gi") as given:
+                assert [given.line() for _ in GIVEN] == GIVEN
+                container = sidecar(tree, volume)
+                found[way] = got(bed.run(native, container) if way == "runtime" else wrapped.run(container))
+    good = is_refused(found["nvc-runtime"]) and not is_refused(found["runtime"])
+    table.add("files of a guarded container in one without a GPU", goal="nothing", got=str(found), good=good)
+    assert good, found

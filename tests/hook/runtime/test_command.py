@@ -47,7 +47,7 @@ def test_command_and_bundle(line: str, name: str, bundle: str) -> None:
     assert (found.name, found.bundle) == (name, bundle)
     assert found.edits is (name in ("create", "run", "restore"))
     named = found.edits or name == "checkpoint"
-    assert found.container == (id_of(line) if named else "")
+    assert found.container == ("c2" if name == "exec" else id_of(line) if named else "")
     assert found.executes is (name == "exec")
 
 
@@ -68,6 +68,7 @@ def test_log_options() -> None:
     assert parse(f"--debug {CONTAINERD} create x".split()) == Command(
         name="create",
         container="x",
+        root="/run/containerd/runc/default",
         log="/b/log.json",
         log_format="json",
         debug=True,

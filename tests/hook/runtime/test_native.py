@@ -19,6 +19,7 @@ from hook import bundle, config, environment, swarm
 from hook.runtime import __main__ as runtime
 from nvc.base.errors import InputError, NvcError
 from nvc.request import hook_config
+from tests.hook.runtime.test_entry32 import filters
 from tests.support import launchers
 
 DECIDES = Path(__file__).parents[3] / "build/native/client_decides"
@@ -153,6 +154,7 @@ def test_a_real_config(decide: Decider, tmp_path: Path) -> None:
     subprocess.run(["runc", "spec", "-b", str(tmp_path)], check=True, timeout=20)
     data = (tmp_path / "config.json").read_bytes()
     assert not decide("J", data)
+    assert not decide("G", data)
     assert decide("J", data.replace(b'"PATH=', b'"NVIDIA_VISIBLE_DEVICES=all", "PATH=', 1))
 
 
@@ -228,7 +230,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     client = Path(__file__).parents[3] / "build/native/nvc-client"
     if not client.exists():
         pytest.skip("needs make native")
-    for name, text in (("lib/nvc-py/bin/nvc-runtime", 'echo python "$@"'), ("real/runc", 'echo real "$@"')):
+    status = "while read name value; do case $name in Seccomp_filters:) echo $value >filters;; esac; done"
+    for name, who in (("lib/nvc-py/bin/nvc-runtime", "python"), ("real/runc", "real")):
+        text = f'echo {who} "$@"; {status} </proc/self/status'
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
@@ -273,6 +277,51 @@ def started(place: Path, *words: str, **variables: str) -> str:
 )
 def test_who_is_started(place: Path, words: tuple[str, ...], who: str) -> None:
     assert started(place, *words) == who
+
+
+GPU = {"devices": [{"path": "/dev/nvidia0", "type": "c", "major": 195, "minor": 0}]}
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("guard", "words", "linux", "who", "more"),
+    [
+        pytest.param("require", ("create",), {}, "real", 1, id="required"),
+        pytest.param("require", ("run",), {}, "real", 1, id="run"),
+        pytest.param("require", ("restore",), {}, "real", 1, id="restore"),
+        pytest.param("require", ("state",), {}, "real", 0, id="another command"),
+        pytest.param("off", ("create",), GPU, "real", 0, id="off"),
+        pytest.param("require", ("create",), GPU, "python", 0, id="a GPU"),
+        pytest.param("require # x", ("create",), {}, "python", 0, id="a line that is not understood"),
+    ],
+)
+def test_a_container_without_a_gpu_is_refused_the_drivers(
+    place: Path, guard: str, words: tuple[str, ...], linux: dict[str, Any], who: str, more: int
+) -> None:
+    value, _, comment = guard.partition(" ")
+    (place / "etc/nvc/config.toml").write_text(f'[share]\nguard = "{value}" {comment}\n')
+    content = {"ociVersion": "1", "process": {"env": ["A=b"]}, "root": {"path": "r"}, "linux": linux}
+    (place / "bundle/config.json").write_text(json.dumps(content))
+    assert started(place, *words, "-b", "bundle", "c1") == who
+    assert int((place / "filters").read_text()) - filters(Path("/proc/self/status").read_text()) == more
+
+
+@pytest.mark.parametrize(
+    "linux",
+    [
+        GPU,
+        {"resources": {"devices": [{"allow": True, "type": "c", "major": 195, "minor": 0, "access": "rw"}]}},
+        {"resources": {"devices": [{"allow": True, "type": "a", "major": -1, "minor": -1, "access": "rwm"}]}},
+        {"mounts": [{"destination": "/dev"}, {"destination": "/x", "source": "/dev"}]},
+        {"mounts": [{"destination": "/dev", "type": "devtmpfs"}]},
+        {"capabilities": ["CAP_SYS_ADMIN"]},
+    ],
+)
+def test_what_may_give_a_gpu_unasked_is_pythons(decide: Decider, linux: dict[str, Any]) -> None:
+    for indent in (None, 1):
+        data = json.dumps({"ociVersion": "1.0.2", "linux": linux}, indent=indent).encode()
+        assert decide("G", data)
+        assert not decide("J", data)
 
 
 def test_a_request_is_pythons(place: Path) -> None:

@@ -69,6 +69,7 @@ static const struct {
     { "shared", attack_shared },
     { "give", attack_give },
     { "take", attack_take },
+    { "receive", attack_receive },
 };
 
 static uint32_t failure (void) { return 0x10000u + (uint32_t) errno; }
@@ -114,26 +115,30 @@ uint32_t bed_free (const struct bed *bed, uint32_t handle)
     return ioctl (bed->file, REQUEST (0x29, sizeof (call)), &call) < 0 ? failure () : call.status;
 }
 
+uint32_t bed_begin (struct bed *bed)
+{
+    struct alloc root = { .status = 0xffff };
+    uint32_t device[14] = { 0 }, zero = 0, status;
+
+    if (ioctl (bed->file, REQUEST (0x2b, sizeof (root)), &root) < 0)
+        return failure ();
+    bed->client = root.object;
+    status = root.status ? root.status : bed_alloc (bed, bed->client, bed->device, 0x80, device);
+    return status ? status : bed_alloc (bed, bed->device, bed->subdevice, 0x2080, &zero);
+}
+
 struct bed bed_open (void)
 {
     struct bed bed = { .device = 0x5c000001, .subdevice = 0x5c000002, .next = 0x5d000000 };
-    struct alloc root = { .status = 0xffff };
-    uint32_t device[14] = { 0 }, zero = 0, status;
+    uint32_t status;
 
     bed.file = open ("/dev/nvidiactl", O_RDWR);
     bed.node = open ("/dev/nvidia0", O_RDWR);
     if (bed.node >= 0)
         ioctl (bed.node, REQUEST (0xc9, 4), &bed.file);
-    if (ioctl (bed.file, REQUEST (0x2b, sizeof (root)), &root) < 0 || root.status != 0) {
-        printf ("client=%x errno=%d\n", root.status, errno);
-        exit (3);
-    }
-    bed.client = root.object;
-    status = bed_alloc (&bed, bed.client, bed.device, 0x80, device);
-    if (status == 0)
-        status = bed_alloc (&bed, bed.device, bed.subdevice, 0x2080, &zero);
+    status = bed_begin (&bed);
     if (status != 0) {
-        printf ("device=%x\n", status);
+        printf ("client=%x\n", status);
         exit (3);
     }
     return bed;

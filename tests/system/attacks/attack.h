@@ -62,6 +62,8 @@ struct bed {
     uint32_t client, device, subdevice, next;
 };
 struct bed bed_open (void);
+/* The same on files that are open; the status of the first call that failed. */
+uint32_t bed_begin (struct bed *bed);
 /* The status of the call; 0x10000 + errno when the system call failed. */
 uint32_t bed_alloc (struct bed *bed, uint32_t parent, uint32_t handle, uint32_t number, void *params);
 uint32_t bed_memory (struct bed *bed, uint32_t *handle, uint64_t size);
@@ -114,7 +116,7 @@ attack attack_fuse; /* fuse.c */
 attack attack_group_race, attack_starts; /* outcomes.c */
 attack attack_shared; /* shares.c */
 attack attack_lend, attack_borrow; /* lend.c */
-attack attack_give, attack_take; /* pass.c */
+attack attack_give, attack_take, attack_receive; /* pass.c */
 attack attack_requests, attack_controls, attack_pids; /* requests.c */
 
 #endif
