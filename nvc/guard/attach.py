@@ -12,7 +12,6 @@ agent has copies as long as it schedules the process, made by a child (``copies`
 from __future__ import annotations
 
 import os
-import signal
 import stat
 import struct
 
@@ -28,7 +27,11 @@ from nvc.share.model import PROBES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    # ``signal`` is ``_signal`` behind three enums.
+    import signal as _signal
     from collections.abc import Callable, Iterator, Mapping
+else:
+    import _signal
 
 #: Where handles begin: clients as the driver numbers them, objects as libcuda does (both seen on drivers 535 to 595).
 CLIENTS, CLIENTS_MASK, OBJECTS = 0xC1D00000, 0xFFFFF, 0x5C000000
@@ -221,7 +224,7 @@ def _copy(process: Fd, pid: int, number: int, node: tuple[int, int]) -> Fd:
         if not _has_mount(pid, _mount(copy)):
             raise ContainerError(f"{what} was opened in another container")
         # What was read was about this process.
-        signal.pidfd_send_signal(process.fileno(), 0)
+        _signal.pidfd_send_signal(process.fileno(), 0)
     except BaseException:
         copy.close()
         raise
