@@ -203,22 +203,28 @@ class Agent:
                     self.journal.write("warning", message=problem, hint=error.hint)
 
     async def _clean(self) -> None:
-        """Entries of the store that no container has any more and that no hook can tell from a living one's."""
+        """Entries of the store that no container has any more."""
 
         def keep() -> list[str]:
             """Read when the entries have been found: of those that came meanwhile, too."""
             return [one.key for record in records.known(self.options.directory) for one in record.members]
 
+        def clean() -> list[str]:
+            with self.promised.known():
+                pass  # no start that asks waits until all of it was read
+            store.clean(self.options.shares)
+            return unowned.clean(keep, self.options.shares)
+
         while True:
-            await asyncio.sleep(CLEAN)
-            cgroups.clean(self.options.directory)
             try:
-                gone = await asyncio.to_thread(unowned.clean, keep, self.options.shares)
+                gone = await asyncio.to_thread(clean)
             except (NvcError, OSError) as error:
                 self.journal.write("warning", message=f"{self.options.shares} is not cleaned: {error}")
-                continue
+                gone = []
             for key in gone:
                 self.journal.write("cleaned", entry=f"{self.options.shares}/{key}")
+            await asyncio.sleep(CLEAN)
+            cgroups.clean(self.options.directory)
 
     def _monitor_gone(self) -> None:
         """At once, not at the next look: its supervisor may be gone as well, and its container would run on."""
@@ -266,7 +272,10 @@ class Agent:
 
     def locked(self, tenant: Tenant, act: Callable[[store.Entry], T]) -> T:
         """What ``act`` does with the tenant's entry, under its lock. In a thread: another writer may have to end."""
-        with store.find(tenant.living.key, self.options.shares) as entry, change.Hold(entry) as held:
+        with (
+            store.find(tenant.living.key, self.options.shares) as entry,
+            change.Hold(entry, lambda: [one.key for one in tenant.members]) as held,
+        ):
             return act(held)
 
     async def pause(self, tenant: Tenant, *, paused: bool) -> None:

@@ -39,7 +39,7 @@ async def entry(process: ContainerProcess, shares: str) -> Entry:
 
 def _look(process: ContainerProcess, shares: str) -> Entry | None:
     wanted = None
-    for found in store.entries(shares)[0]:
+    for found in store.each(shares):
         if wanted is None and _is_of(found, process):
             wanted = found
         else:

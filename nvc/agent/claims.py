@@ -131,11 +131,10 @@ class Claims:
         """
         shares = self._agent.options.shares
         found: list[tuple[StoredShare, Sequence[ResolvedGpu]]] = []
-        with store.Locked(shares):
-            known = self._agent.promised.look()
+        with store.Locked(shares), self._agent.promised.known() as known:
             if known is not None:
                 return list(known.entries())
-        for entry in store.entries(shares)[0]:
+        for entry in store.each(shares):
             with entry, contextlib.suppress(OSError, ValueError):
                 found.append((entry.record, entry.limits().gpus))
         return found

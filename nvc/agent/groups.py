@@ -13,7 +13,7 @@ from functools import partial
 
 from nvc.agent.state import records
 from nvc.base.errors import ContainerError, NvcError, reason
-from nvc.share import change, store
+from nvc.share import change
 from nvc.share.limits import with_shares
 from nvc.share.policy import as_gpu_share
 from nvc.share.spec import format_gpu
@@ -23,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from nvc.agent.ended import EndedShares
     from nvc.agent.journal import Journal
     from nvc.agent.state.records import Member
     from nvc.agent.tenant import Tenant
@@ -43,12 +44,15 @@ def words(limits: Limits) -> tuple[str, ...]:
 class Groups:
     """Coming and going of a group's containers. For the agent's one thread."""
 
-    def __init__(self, supervisors: Supervisors, threads: Threads, journal: Journal, directory: str) -> None:
-        """directory: the agent's."""
+    def __init__(
+        self, supervisors: Supervisors, threads: Threads, journal: Journal, directory: str, ended: EndedShares
+    ) -> None:
+        """directory: the agent's. ended: gets containers that have left."""
         self._supervisors = supervisors
         self._threads = threads
         self._journal = journal
         self._directory = directory
+        self._ended = ended
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def join(self, tenant: Tenant, entry: Entry, member: Member, listener: int) -> None:
@@ -129,22 +133,19 @@ class Groups:
         In a thread. What the files of the others say is newer than what is in force.
         """
         keys = {one.key for one in tenant.record.members} - {entry.record.key}
-        with change.Hold(entry):
-            others = store.group(entry)
+        with change.Hold(entry, lambda: keys) as first:
             try:
-                limits = next((_limits(one) for one in others if one.record.key in keys), tenant.limits)
+                limits = tenant.limits if first is entry else _limits(first)
                 own = _limits(entry)
                 now = with_shares(own, limits)
                 if now != own:
                     entry.change(now)
             except ValueError as error:
                 raise ContainerError(f"{entry.path}: {error}") from None
-            finally:
-                for one in others:
-                    one.close()
 
     def _forget(self, tenant: Tenant, member: Member) -> None:
         """Raises AgentError."""
+        self._ended.add([member])
         left = tuple(one for one in tenant.record.members if one != member)
         tenant.record = tenant.record.with_members(left)
         if member.container not in {one.container for one in left}:  # one of its name has come since

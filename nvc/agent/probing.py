@@ -14,7 +14,7 @@ from nvc.agent.settings import FREEZE, STOP_ADMISSION
 from nvc.agent.waiting import Turn
 from nvc.base.errors import ContainerError, NvcError
 from nvc.guard.scheduling import SWITCH_US
-from nvc.share import change, store
+from nvc.share import change
 from nvc.share.limits import NODE_UVM
 from nvc.share.model import CAP_WHOLE
 
@@ -291,15 +291,11 @@ class Probing(Part):
     async def _pause(self, tenant: Tenant) -> None:
         """As ``share pause`` does: it stays so until ``share resume``."""
         try:
-            await asyncio.to_thread(self._locked_pause, tenant)
+            await asyncio.to_thread(self._agent.locked, tenant, lambda entry: change.pause(entry, paused=True))
             self._agent.tenants.refresh(tenant)  # or the next look does
             self._agent.journal.write("pause", container=tenant.name, message="memory that is not accounted for")
         except NvcError as error:
             self._agent.journal.write("warning", message=str(error), hint=error.hint, container=tenant.name)
-
-    def _locked_pause(self, tenant: Tenant) -> None:
-        with store.find(tenant.living.key, self._agent.options.shares) as entry, change.Hold(entry) as held:
-            change.pause(held, paused=True)
 
 
 def _sight(tenant: Tenant, gpu: GpuUsage, own: dict[int, int], status: TenantStatus) -> Sight:

@@ -1,44 +1,82 @@
-"""What all tenants of the node were promised at most, in the agent's memory: ``share set`` need not read the store.
+"""What all tenants of the node were promised at most, in the agent's memory.
 
-The kernel tells what changed since, before the writer's call returns. Who asks holds the store's lock, and so does who
-makes an entry, removes one or lets a request grow: what they did is here then. Entries count until they are removed,
-also those of containers that have ended.
+Neither a start nor ``share set`` need read the store for it.
+
+The kernel tells what changed since, before the writer's call returns. A process that asks holds the store's lock, and
+so does one that makes an entry, removes one or lets a request grow: what they did is here then. Entries count until
+they are removed, also those of containers that have ended.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import os
+import threading
 
+from nvc.agent.waiting import threads
+from nvc.base.errors import AgentError, NvcError
 from nvc.linux import const
 from nvc.linux.inotify import Inotify
-from nvc.share import store
+from nvc.share import fits, store
 from nvc.share.admission import Promises
+from nvc.share.entry import check_room
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nvc.share.fits import Question
 
 
 class PromisedRequests:
-    """For one thread at a time: that which holds the store's lock."""
+    """For any thread."""
 
     def __init__(self, shares: str) -> None:
         """shares: the store's directory."""
         self._shares = shares
         self._inotify: Inotify | None = None
+        #: The store's lock is not enough: it is free when a start that asked is killed, while its answer is computed.
+        #: A thread that holds this one waits for no other lock.
+        self._lock = threading.Lock()
+        #: Not one of the agent's others: all of those may wait for the store's lock, which the start that asks holds.
+        self._thread = threads(1, "nvc-promised")
 
     def close(self) -> None:
+        self._thread.shutdown()
+        with self._lock:
+            self._let_go()
+
+    @contextlib.contextmanager
+    def known(self) -> Iterator[Promises | None]:
+        """For as long as the context lasts; None where the kernel does not watch all of it."""
+        with self._lock:
+            yield self._look()
+
+    async def check(self, question: Question) -> None:
+        """For a start that holds the store's lock. Raises ContainerError where it does not fit, AgentError."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._check, question)
+
+    def _check(self, question: Question) -> None:
+        with self.known() as promises:
+            if promises is None or self._identity != (question.device, question.inode):
+                raise AgentError(f"what others were promised in {self._shares} is not known")
+            fits.check(question, promises)
+
+    def _let_go(self) -> None:
         if self._inotify is not None:
             self._inotify.close()
             self._inotify = None
 
-    def look(self) -> Promises | None:
-        """None where the kernel does not watch all of it."""
+    def _look(self) -> Promises | None:
         try:
             if self._inotify is None or not self._follow(self._inotify):
-                self.close()
+                self._let_go()
                 self._inotify = Inotify()
                 self._read(self._inotify)
-        except OSError:
-            self.close()
+        except (NvcError, OSError):
+            self._let_go()
             return None
         return self._promises
 
@@ -102,6 +140,7 @@ class PromisedRequests:
                 return None
             try:
                 self._promises.put(entry.record, entry.limits())
-            except (OSError, ValueError):
+            except (OSError, ValueError) as error:
+                check_room(path, error)
                 self._unread.add(key)
             return watch

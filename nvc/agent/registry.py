@@ -8,6 +8,7 @@ import os
 from contextlib import suppress
 
 from nvc.agent import ending
+from nvc.agent.ended import EndedShares
 from nvc.agent.groups import Groups, words
 from nvc.agent.limits_files import LimitsFiles
 from nvc.agent.registrations import Registrations
@@ -64,7 +65,8 @@ class Registry:
         for problem in self.registrations.problems:
             journal.write("warning", message=problem)
         self._threads = Threads()
-        self._groups = Groups(supervisors, self._threads, journal, directory)
+        self._ended = EndedShares(shares)
+        self._groups = Groups(supervisors, self._threads, journal, directory, self._ended)
         self.unmanaged = UnmanagedTenants(supervisors, journal, directory)
         self._by_number: dict[int, Tenant] = {}
         self._index = Index()
@@ -209,6 +211,7 @@ class Registry:
         changed: numbers of tenants whose counters were published since the last time.
         """
         self.unmanaged.look()
+        self._ended.look()
         self._due.update(changed)
         over, turn = [], Turn()
         for number in tuple(self._due):
@@ -313,6 +316,7 @@ class Registry:
 
     def _forget(self, tenant: Tenant) -> None:
         del self._by_number[tenant.number]
+        self._ended.add(tenant.members)
         self._index.remove(tenant)
         self._due.discard(tenant.number)
         self._files.drop(tenant)

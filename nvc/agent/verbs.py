@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from nvc.agent import report
+from nvc.base.errors import AgentError
 from nvc.share import change, policyfile, store
+from nvc.share.fits import Question
 from nvc.share.policy import as_gpu_share
 from nvc.share.spec import format_gpu, parse_gpu
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Verbs:
-    """status, set, pause, resume, reload, register, bind."""
+    """status, set, pause, resume, reload, register, bind, fits."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -35,6 +37,7 @@ class Verbs:
             "reload": self._reload,
             "register": self._register,
             "bind": self._bind,
+            "fits": self._fits,
         }
 
     async def _status(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
@@ -56,7 +59,7 @@ class Verbs:
                 lambda: agent.inventory,
                 force=request.get("force", False),
                 check=lambda after: agent.check_change(tenant, after),
-                known=agent.promised.look,
+                known=agent.promised.known,
             )
 
         try:
@@ -102,3 +105,12 @@ class Verbs:
         bundle = request.get("device", 0), request.get("inode", 0)
         registrations.bind(request["container"], *bundle, request["pid"])
         return {"registered": True}
+
+    async def _fits(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
+        """Reply: fits: True; otherwise an error says why not, or why that is not known."""
+        try:
+            question = Question.from_data({name: value for name, value in request.items() if name != "verb"})
+        except ValueError as error:
+            raise AgentError(f"fits: {error}") from None
+        await self._agent.promised.check(question)
+        return {"fits": True}

@@ -71,7 +71,8 @@ class ShareFiles(Record):
 
     store: directory of the entries; key: this one's name there. container: its id, or "". limits: what it may use.
     lines: what its /etc/ld.so.preload gets beside what the image has. text: the share spec; source: what asked for it.
-    group, name: as in ``nvc.share.entry.StoredShare``. rooms: of the GPUs, for admission.
+    group, name: as in ``nvc.share.entry.StoredShare``. rooms: of the GPUs, for admission. agent: the control socket of
+    the agent that guards the container and knows what others were promised; "": none does.
     """
 
     store: str
@@ -84,6 +85,7 @@ class ShareFiles(Record):
     group: str = ""
     name: str = ""
     rooms: tuple[Room, ...] = ()
+    agent: str = ""
     # Imported when a share is decoded: containers without one do not pay for it.
     _modules = {"Limits": "nvc.share.limits", "Room": "nvc.share.model"}
 

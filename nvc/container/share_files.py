@@ -34,19 +34,20 @@ _LOADERS = ("/lib64", "/lib", "/usr/lib64", "/usr/lib")
 def make(operation: ShareFiles, located: Located, undo: Undo, log: Log) -> bool:
     """Make the entry, or add to the limits of the one that this very container has; False when they were so already.
 
-    Entries of containers that have ended go. Raises MountError, ContainerError, PrivilegeError.
+    Entries of containers that have ended go, where no agent removes them. Raises MountError, ContainerError,
+    PrivilegeError.
     """
     image = _image(located, log)
     record = _record(operation, located)
     try:
-        for key in store.clean(operation.store):
+        for key in store.clean(operation.store) if not operation.agent else ():
             log.info(f"share: removed what {key} left")
         found = _same(operation, record)
         if found is not None:
             with found:
                 return _change(found, operation, undo, log)
         # Before it is made: told to stop in the middle, we leave nothing.
-        undo.push(_remove, operation.key, operation.store, record)
+        undo.push(lambda: store.remove(record.key, operation.store, only=lambda found: found == record))
         text = preload.text(image, operation.lines)
         store.create(
             record,
@@ -66,11 +67,12 @@ def _same(operation: ShareFiles, record: StoredShare) -> store.Entry | None:
     """The entry that this very container has: it was configured a second time."""
     if not record.pid:
         return None
-    found, _ = store.entries(operation.store)
-    for entry in found:
-        theirs = entry.record
-        if theirs.key == operation.key and (theirs.pid, theirs.start_time) == (record.pid, record.start_time):
-            return entry
+    found = store.entry(operation.key, operation.store)
+    if found is not None:
+        theirs = found.record
+        if (theirs.pid, theirs.start_time) == (record.pid, record.start_time):
+            return found
+        found.close()
     return None
 
 
@@ -92,14 +94,23 @@ def _change(entry: store.Entry, operation: ShareFiles, undo: Undo, log: Log) -> 
     with store.Locked(operation.store):
         _admit(operation, entry.record, new, old)
         entry.change(new)
-    undo.push(_put_back, entry.path, old)
+    undo.push(_put_back, operation.store, entry.record, old)
     return True
 
 
 def _admit(operation: ShareFiles, record: StoredShare, wanted: Limits, before: Limits | None = None) -> None:
-    """Raises ContainerError where its requests do not fit."""
-    if operation.rooms:
+    """While no other entry comes. Raises ContainerError where its requests do not fit."""
+    if operation.rooms and not (operation.agent and _is_admitted(operation, record, wanted)):
         admission.check(operation.rooms, wanted, admission.others(record, operation.store), before)
+
+
+def _is_admitted(operation: ShareFiles, record: StoredShare, wanted: Limits) -> bool:
+    """Whether the agent says that it fits: all others' entries need not be read for it."""
+    from nvc.share import fits
+
+    found = os.stat(operation.store)
+    own = admission.owner_of(record)
+    return fits.ask(operation.agent, fits.Question(found.st_dev, found.st_ino, own, operation.rooms, wanted.gpus))
 
 
 def _gpus(limits: Limits) -> list[object]:
@@ -107,20 +118,14 @@ def _gpus(limits: Limits) -> list[object]:
     return [gpu.replace(minor=0) for gpu in limits.gpus]
 
 
-def _put_back(path: str, old: Limits) -> None:
-    found, _ = store.entries(os.path.dirname(path))
-    for entry in found:
-        with entry:
-            if entry.path == path:
-                entry.lock()
-                entry.change(old)
-
-
-def _remove(key: str, directory: str, record: StoredShare) -> None:
+def _put_back(directory: str, record: StoredShare, old: Limits) -> None:
     """Undo: only what is this container's."""
-    found, _ = store.entries(directory)
-    if any(entry.record == record for entry in found):
-        store.remove(key, directory)
+    found = store.entry(record.key, directory)
+    if found is not None:
+        with found:
+            if found.record == record:
+                found.lock()
+                found.change(old)
 
 
 def _failure(operation: ShareFiles, error: OSError) -> NvcError:

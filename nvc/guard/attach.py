@@ -247,7 +247,7 @@ def _has_mount(pid: int, mount: bytes) -> bool:
 
 
 def _in_region(pid: int, started: int, node: tuple[int, int], shares: str, process: Fd) -> AttachedProcess | None:
-    for entry in store.entries(shares)[0]:
+    for entry in store.each(shares):
         with entry:
             try:
                 gpus = entry.limits().gpus

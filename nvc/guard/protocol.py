@@ -84,12 +84,14 @@ VERBS = {
         # inode: of that directory. pid: of the first process. bind without a container goes by the pid alone.
         Verb("register", False, {**_CONTAINER, "bundle": "str", **_BUNDLE}),
         Verb("bind", False, {"pid": "int"}, {**_CONTAINER, **_BUNDLE}),
+        # Of a start that holds the store's lock; the rest of its fields are nvc/share/fits.py's.
+        Verb("fits", False),
         # The rest of its fields are nvc/prefork/server.py's.
         Verb("configure", False),
     )
 }
 #: Verbs whose fields their handlers check.
-_FREE = ("configure",)
+_FREE = ("configure", "fits")
 _TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 
 

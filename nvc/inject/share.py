@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from nvc.base.errors import MountError, PrivilegeError
 from nvc.container.operations import ShareFiles
-from nvc.guard.registered import is_guarded
+from nvc.guard.registered import control, is_guarded
 from nvc.inject.share_mounts import mounts
 from nvc.share import abi, admission, nodes, place, policyfile, preload
 from nvc.share.limits import Limits
@@ -46,13 +46,14 @@ def plan(
             hint="start it with nvc-runtime, where nvc-agent runs (docs/user/agent.md)",
         )
     found = admission.rooms(policy, (gpu for gpu in selection.gpus if not gpu.mig_devices))
-    return resolved, _operations(request, resolved, guarded, selection, host, driver, container, log, found)
+    guarding = control(agent) if guarded else ""
+    return resolved, _operations(request, resolved, guarding, selection, host, driver, container, log, found)
 
 
 def _operations(
     request: ShareRequest,
     resolved: Resolved,
-    guarded: bool,
+    agent: str,
     selection: Selection,
     host: Host,
     driver: DriverInfo,
@@ -62,7 +63,7 @@ def _operations(
 ) -> tuple[Operation, ...]:
     known = abi.knows(driver.nvrm_version)
     # Programs would count twice what is counted outside; only memory beyond the quota needs code in the process.
-    bare = guarded and known and not resolved.oversubscribe
+    bare = bool(agent) and known and not resolved.oversubscribe
     libraries = "" if bare else preload.directory()
     if not bare and not libraries:
         raise MountError(
@@ -86,6 +87,7 @@ def _operations(
         resolved.group,
         request.name,
         rooms,
+        agent,
     )
     log.info(f"share: {resolved.text}, asked for by {resolved.source}; driver {driver.nvrm_version}")
     return mounts(files, libraries)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from nvc.base.errors import ContainerError
 from nvc.share import store
+from nvc.share.entry import check_room
 from nvc.share.memory import format_memory
 from nvc.share.model import Room
 from nvc.share.policy import REQUESTS
@@ -163,15 +164,16 @@ def _grows(gpu: ResolvedGpu, had: ResolvedGpu, total: int) -> bool:
 
 
 def others(record: StoredShare, directory: str) -> Promises:
-    """What all other living tenants were promised. Raises PrivilegeError."""
+    """What all other living tenants were promised. Raises PrivilegeError, ContainerError."""
     found, own = Promises(), owner_of(record)
-    for entry in store.entries(directory)[0]:
+    for entry in store.each(directory):
         with entry:
             if owner_of(entry.record) == own or not entry.is_alive():
                 continue
             try:
                 found.put(entry.record, entry.limits())
-            except (OSError, ValueError):
+            except (OSError, ValueError) as error:
+                check_room(entry.path, error)
                 continue  # a container with damaged limits is refused every allocation
     return found
 

@@ -12,7 +12,8 @@ from nvc.share.policy import REQUESTS, Policy, change
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractContextManager
 
     from nvc.model import Gpu
     from nvc.share.admission import Promises
@@ -23,21 +24,35 @@ if TYPE_CHECKING:
     Inventory = Callable[[], Sequence[Gpu]]
 
 
+class NotKnown:
+    """A context without what an agent knows. contextlib would be a part of what a command waits for."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
 class Hold:
     """A context: the entry to be changed in the place of another one, with its lock held.
 
-    Of a group it is the first one, whose limits are those of all; else the same, which stays open and locked.
+    Of a group it is the first one, whose limits are those of all, with ``others``; else the same, which stays open and
+    locked. keys: called with the lock held: of the group's containers; None: the store is read for them.
     Entering raises ContainerError when another writer does not end, PrivilegeError.
     """
 
-    def __init__(self, entry: store.Entry) -> None:
+    def __init__(self, entry: store.Entry, keys: Callable[[], Iterable[str]] | None = None) -> None:
         self._entry = entry
+        self._keys = keys
         self._group: list[store.Entry] = []
 
     def __enter__(self) -> store.Entry:
         self._entry.lock()
-        self._group = store.group(self._entry) if self._entry.record.group else []
-        return (*self._group, self._entry)[0]
+        if not self._entry.record.group:
+            return self._entry
+        self._group = store.group(self._entry, self._keys() if self._keys is not None else None)
+        first, *others = self._group or [self._entry]
+        first.others = tuple(others)
+        return first
 
     def __exit__(self, *_: object) -> None:
         for one in self._group:
@@ -54,12 +69,12 @@ def apply(
     *,
     force: bool,
     check: Callable[[Limits], None] = lambda after: None,
-    known: Callable[[], Promises | None] = lambda: None,
+    known: Callable[[], AbstractContextManager[Promises | None]] = NotKnown,
 ) -> tuple[Limits, list[int]]:
     """Change the share of an entry whose lock is held; the limits after, and which of its GPUs were meant.
 
     selector: a UUID or its beginning, "#POSITION" among the container's GPUs, an index of the machine's; "": all.
-    check: raises ContainerError where the limits cannot be kept; nothing is written then. known: called while no
+    check: raises ContainerError where the limits cannot be kept; nothing is written then. known: entered while no
     entry comes or grows: what all tenants were promised at most; None: the store is read for it.
     Raises InputError, ContainerError.
     """
@@ -79,7 +94,7 @@ def _write_admitted(
     now: Limits,
     after: Limits,
     inventory: Inventory,
-    known: Callable[[], Promises | None],
+    known: Callable[[], AbstractContextManager[Promises | None]],
 ) -> None:
     """While no other container is admitted. Raises ContainerError where a request grows beyond what others' leave."""
     directory, rooms = os.path.dirname(entry.path), tuple[Room, ...]()
@@ -95,8 +110,7 @@ def _write_admitted(
         return bool(rooms or not counts)
 
     while True:
-        with store.Locked(directory):
-            promises = known()
+        with store.Locked(directory), known() as promises:
             try:
                 is_known = fits(promises if promises is not None else admission.others(entry.record, directory))
             except ContainerError:
@@ -186,12 +200,9 @@ def limits(entry: store.Entry) -> Limits:
 
 
 def write(entry: store.Entry, after: Limits) -> None:
-    """Into the entry whose lock is held, and those of its group, whose lock it is. Raises ContainerError."""
-    _write(entry, after)
-    for other in store.group(entry) if entry.record.group else ():
-        with other:
-            if other.record.key != entry.record.key:
-                _write(other, after)
+    """Into the entry that ``Hold`` gave, and those of its group. Raises ContainerError."""
+    for one in (entry, *entry.others):
+        _write(one, after)
 
 
 def _write(entry: store.Entry, after: Limits) -> None:

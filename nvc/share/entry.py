@@ -32,6 +32,7 @@ _LOCK_TIMEOUT_S = 10.0
 GROUPS = ".groups"
 _LOCK_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -60,7 +61,7 @@ class StoredShare(Record):
 
     def is_alive(self) -> bool:
         """Whether the container's first process is still there; True where it is not known."""
-        return self.pid == 0 or start_time(self.pid) == self.start_time
+        return self.pid == 0 or _start_time(self.pid) in (self.start_time, None)
 
 
 def shown_name(name: str) -> str:
@@ -69,13 +70,17 @@ def shown_name(name: str) -> str:
 
 
 class Entry:
-    """An entry whose directory is open: it stays what it is, whatever happens to its name."""
+    """An entry whose directory is open: it stays what it is, whatever happens to its name.
 
-    __slots__ = ("_directory", "_group", "path", "record")
+    others: those that get what is written to it, for they are of its group (``nvc.share.change.Hold``).
+    """
+
+    __slots__ = ("_directory", "_group", "others", "path", "record")
 
     def __init__(self, directory: int, path: str, record: StoredShare) -> None:
         self._directory = directory
         self._group = -1
+        self.others: tuple[Entry, ...] = ()
         self.path = path
         self.record = record
 
@@ -166,15 +171,30 @@ class Entry:
 
 
 def start_time(pid: int) -> int:
-    """Field 22 of /proc/PID/stat, in clock ticks since boot; -1 when there is no such process."""
+    """Field 22 of /proc/PID/stat, in clock ticks since boot; -1 when there is no such process, or it cannot be read."""
+    found = _start_time(pid)
+    return -1 if found is None else found
+
+
+def _start_time(pid: int) -> int | None:
+    """None: no file can be opened, which says nothing of the process."""
     try:
         file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)  # open() makes five more system calls
         try:
             return int(os.read(file, 4096).rpartition(b")")[2].split()[19])
         finally:
             os.close(file)
-    except (OSError, ValueError, IndexError):
+    except OSError as error:
+        return None if error.errno in _NO_ROOM else -1
+    except (ValueError, IndexError):
         return -1
+
+
+def check_room(path: str, error: Exception) -> None:
+    """Raises ContainerError for what says only that no file can be opened, and nothing of the entry at ``path``."""
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        hint = "raise the limit of open files (ulimit -n, LimitNOFILE)"
+        raise ContainerError(f"{path}: {reason(error)}", hint=hint) from None
 
 
 def is_key(key: str) -> bool:

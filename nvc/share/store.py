@@ -32,6 +32,7 @@ from nvc.share.entry import (
     REGION,
     check,
     check_key,
+    check_room,
     is_key,
     open_entry,
     wait,
@@ -44,7 +45,7 @@ from rpc.codec import dumps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from nvc.share.limits import Limits
 
@@ -55,6 +56,8 @@ class AmbiguousContainer(InputError):
     """A word that names several containers."""
 
 
+#: What killed processes leave begins so.
+_LEFT = (".new-", ".old-")
 _MODES = {LIMITS: 0o600, LIMITS_COPY: 0o644, REGION: 0o666, PRELOAD: 0o644, RECORD: 0o600}
 
 
@@ -76,10 +79,9 @@ def create(
     store = _open_directory(directory)
     try:
         wait(store, directory)
-        _clean_leftovers(store)
         _give_way(store, directory, record.key)
         admit()
-        fresh = f".new-{os.urandom(6).hex()}"
+        fresh = f"{_LEFT[0]}{os.urandom(6).hex()}"
         os.mkdir(fresh, 0o700, dir_fd=store)
         try:
             _fill(store, fresh, record, content, preload)
@@ -112,33 +114,42 @@ class Locked:
 
 
 def entries(directory: str = DIRECTORY) -> tuple[list[Entry], list[str]]:
-    """Every entry by name, those of ended containers too, and warnings about what is none. Raises PrivilegeError."""
+    """Every entry, and warnings about what is none. Raises as ``each``."""
+    warnings: list[str] = []
+    return list(each(directory, warnings)), warnings
+
+
+def each(directory: str = DIRECTORY, warnings: list[str] | None = None) -> Iterator[Entry]:
+    """Every entry by name, those of ended containers too; the caller closes each. warnings: get what is no entry.
+
+    Raises PrivilegeError, ContainerError where no more files can be opened: what is not read may well be an entry.
+    """
     try:
         store = _open_directory(directory)
     except FileNotFoundError:
-        return [], []
-    found, warnings = [], []
+        return
     try:
         for name in sorted(os.listdir(store)):
             if name.startswith("."):
                 continue
             try:
-                found.append(open_entry(store, directory, name))
+                yield open_entry(store, directory, name)
+                continue
             except FileNotFoundError:
-                if _exists(store, name):
-                    warnings.append(f"{directory}/{name} is passed over: it has no {RECORD}")
+                why = f"it has no {RECORD}" if _exists(store, name) else ""
             except (OSError, ValueError) as error:
+                check_room(f"{directory}/{name}", error)
                 why = reason(error) if isinstance(error, OSError) else str(error)
+            if why and warnings is not None:
                 warnings.append(f"{directory}/{name} is passed over: {why}")
     finally:
         os.close(store)
-    return found, warnings
 
 
 def entry(key: str, directory: str = DIRECTORY) -> Entry | None:
     """The entry of that key, whether its container lives or not; None: there is none, or it is damaged.
 
-    Raises PrivilegeError.
+    Raises PrivilegeError, ContainerError where no file can be opened.
     """
     if not is_key(key):
         return None
@@ -148,7 +159,8 @@ def entry(key: str, directory: str = DIRECTORY) -> Entry | None:
         return None
     try:
         return open_entry(store, directory, key)
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        check_room(f"{directory}/{key}", error)
         return None
     finally:
         os.close(store)
@@ -166,7 +178,7 @@ def find(word: str, directory: str = DIRECTORY) -> Entry:
         if own.is_alive():
             return own
         own.close()
-    living = [entry for entry in entries(directory)[0] if entry.is_alive()]
+    living = [entry for entry in each(directory) if entry.is_alive()]
     exact = [entry for entry in living if word in (entry.record.key, entry.record.container)]
     number = int(word[:10]) if word.isascii() and word.isdigit() else 0
     by_pid = [entry for entry in living if number and entry.record.pid == number]
@@ -196,22 +208,27 @@ def _shown(entry: Entry) -> str:
     return f"{entry.name[:16]} ({name})" if name else entry.name[:16]
 
 
-def group(entry: Entry) -> list[Entry]:
-    """The entries of the living containers of its group; the caller closes them. Raises PrivilegeError.
+def group(own: Entry, keys: Iterable[str] | None = None) -> list[Entry]:
+    """The entries of the living containers of its group; the caller closes them. keys: theirs, where they are known.
 
     The oldest first: one that starts has its own limits until the agent gives it what was set meanwhile.
+    Raises as ``each``.
     """
+    directory = os.path.dirname(own.path)
     found = []
-    for one in entries(os.path.dirname(entry.path))[0]:
-        if one.record.group == entry.record.group and one.is_alive():
+    for one in each(directory) if keys is None else (entry(key, directory) for key in keys):
+        if one is not None and one.record.group == own.record.group and one.is_alive():
             found.append(one)
-        else:
+        elif one is not None:
             one.close()
     return sorted(found, key=lambda one: (one.record.when, one.record.key))
 
 
-def remove(key: str, directory: str = DIRECTORY) -> bool:
-    """Remove an entry, of any container; False when there is none. Raises OSError, PrivilegeError."""
+def remove(key: str, directory: str = DIRECTORY, *, only: Callable[[StoredShare], bool] | None = None) -> bool:
+    """Remove an entry; False when there is none. only: of a container that it says yes to, and no damaged one.
+
+    Raises OSError, PrivilegeError, ContainerError when another writer does not end.
+    """
     check_key(key)
     try:
         store = _open_directory(directory)
@@ -219,40 +236,49 @@ def remove(key: str, directory: str = DIRECTORY) -> bool:
         return False
     try:
         wait(store, directory)
-        return _discard(store, key)
+        return (only is None or _is_meant(store, directory, key, only)) and _discard(store, key)
     finally:
         os.close(store)
 
 
-def clean(directory: str = DIRECTORY) -> list[str]:
-    """Remove the entries of containers that have ended; their keys. Raises OSError, PrivilegeError.
+def clean(directory: str = DIRECTORY, keys: Iterable[str] | None = None) -> list[str]:
+    """Remove the entries of containers that have ended, with ``keys`` at most those; the keys of what went.
 
-    One that cannot be removed stays: it is in no other container's way.
+    Each with the lock for itself: starts do not wait for all. What cannot be removed stays, in no container's way.
+    Raises OSError, PrivilegeError, ContainerError when another writer does not end.
     """
-    removed: list[str] = []
     try:
         store = _open_directory(directory)
     except FileNotFoundError:
-        return removed
+        return []
+    removed = []
     try:
-        wait(store, directory)
-        _clean_leftovers(store)
-        for name in os.listdir(store):
-            if name.startswith("."):
-                continue
-            try:
-                with open_entry(store, directory, name) as entry:
-                    ended = not entry.is_alive()
-            except (OSError, ValueError):
-                continue  # entries() reports it
-            try:
-                if ended and _discard(store, name):
-                    removed.append(name)
-            except OSError:
-                pass
+        for name in os.listdir(store) if keys is None else keys:
+            if is_key(name) and _is_meant(store, directory, name, _has_ended):
+                try:
+                    if remove(name, directory, only=_has_ended):
+                        removed.append(name)
+                except OSError:
+                    pass
+            elif name.startswith(_LEFT):
+                with Locked(directory):  # then no process works on it
+                    _delete_if_possible(store, name)
     finally:
         os.close(store)
     return removed
+
+
+def _has_ended(record: StoredShare) -> bool:
+    return not record.is_alive()
+
+
+def _is_meant(store: int, directory: str, key: str, only: Callable[[StoredShare], bool]) -> bool:
+    """False for a damaged entry, which ``each`` warns of."""
+    try:
+        with open_entry(store, directory, key) as entry:
+            return only(entry.record)
+    except (OSError, ValueError):
+        return False
 
 
 def key_of(container: str, pid: int, started: int) -> str:
@@ -278,6 +304,7 @@ def _open_directory(path: str) -> int:
     except FileNotFoundError:
         raise
     except OSError as error:
+        check_room(path, error)
         raise InputError(f"{path}: {reason(error)}", hint="shares are in a directory") from None
     try:
         check(os.fstat(store), stat.S_IFDIR)
@@ -322,8 +349,9 @@ def _give_way(store: int, directory: str, key: str) -> None:
                 raise ContainerError(
                     f"{key} has a share already", hint=f"see nvc-py share get {key}; a container gets its share once"
                 )
-    except (OSError, ValueError):
-        pass  # damaged: no container has a share of it
+    except (OSError, ValueError) as error:
+        check_room(f"{directory}/{key}", error)
+        # Damaged: no container has a share of it.
     _discard(store, key)
 
 
@@ -338,22 +366,15 @@ def _exists(store: int, name: str) -> bool:
 def _discard(store: int, key: str) -> bool:
     """Take the name away at once, then the files: no reader finds half an entry. Raises OSError.
 
-    Files that cannot be removed are left to ``_clean_leftovers``: without the name they are no entry.
+    Files that cannot be removed are left to ``clean``: without the name they are no entry.
     """
-    old = f".old-{os.urandom(6).hex()}"
+    old = f"{_LEFT[1]}{os.urandom(6).hex()}"
     try:
         os.rename(key, old, src_dir_fd=store, dst_dir_fd=store)
     except FileNotFoundError:
         return False
     _delete_if_possible(store, old)
     return True
-
-
-def _clean_leftovers(store: int) -> None:
-    """Remove what killed processes left: under the store's lock no process works on them."""
-    for name in os.listdir(store):
-        if name.startswith((".new-", ".old-")):
-            _delete_if_possible(store, name)
 
 
 def _delete_if_possible(store: int, name: str) -> None:

@@ -11,7 +11,7 @@ import os
 import time
 
 from nvc.share import store
-from nvc.share.entry import is_key, open_entry
+from nvc.share.entry import check_room, is_key, open_entry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ LEAST_AGE_S = 600.0
 def clean(keep: Callable[[], Collection[str]], directory: str = store.DIRECTORY, age: float = LEAST_AGE_S) -> list[str]:
     """Remove them; their keys. keep: keys of guarded containers, which need not have mounts.
 
-    Raises OSError: also when the mounts of a process cannot be read, which then may have them.
+    Raises ContainerError, OSError: also when the mounts of a process cannot be read, which then may have them.
     """
     found = _unowned(directory, age)
     if not found:
@@ -46,7 +46,8 @@ def _unowned(directory: str, age: float) -> set[str]:
                     continue
                 with open_entry(opened, directory, name) as entry:
                     has_process = entry.record.pid != 0
-            except (OSError, ValueError):
+            except (OSError, ValueError) as error:
+                check_room(f"{directory}/{name}", error)
                 has_process = False  # damaged
             if not has_process:
                 found.add(name)

@@ -18,9 +18,9 @@ def of_store(directory: str, *, pids: bool) -> tuple[list[ShareRow], list[str]]:
 
     Raises PrivilegeError.
     """
-    entries, warnings = store.entries(directory)
+    warnings: list[str] = []
     rows: list[ShareRow] = []
-    for entry in entries:
+    for entry in store.each(directory, warnings):
         with entry:
             if not entry.is_alive():
                 continue

@@ -37,6 +37,7 @@ REQUESTS: dict[str, dict[str, object]] = {
     "reload": {},
     "register": {"container": "c", "bundle": "/b", "device": 1, "inode": 2},
     "bind": {"pid": 1},
+    "fits": {},
     "configure": {},
 }
 #: Its text, not its path: other users cannot read the checkout.

@@ -7,8 +7,9 @@ import os
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,7 +22,7 @@ from nvc.agent.promised import PromisedRequests
 from nvc.agent.verbs import Verbs
 from nvc.base.errors import ContainerError
 from nvc.linux import const
-from nvc.share import admission, change, store
+from nvc.share import admission, change, fits, store
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
 from nvc.share.policy import Policy
@@ -74,7 +75,16 @@ def shares(tmp_path: Path) -> str:
     return directory
 
 
-def put(directory: str, spec: str, known: Callable[[], admission.Promises | None], key: str = "own") -> None:
+Known = Callable[[], AbstractContextManager[admission.Promises | None]]
+
+
+def seen(promised: PromisedRequests) -> admission.Promises:
+    with promised.known() as found:
+        assert found is not None
+        return found
+
+
+def put(directory: str, spec: str, known: Known, key: str = "own") -> None:
     with store.find(key, directory) as entry, change.Hold(entry) as held:
         change.apply(held, Policy(), parse_gpu(spec), "", lambda: (KNOWN,), force=True, known=known)
 
@@ -140,7 +150,7 @@ def test_what_shares_without_a_guard_have_is_known_without_a_look_at_the_others(
             claims[-1].look()
         assert claims[-1]._library == {UUID: 2 * GIB}
     assert len(OPENED) <= 4, "the store's directory, and processes without a guard"
-    put(directory, "mem=1Gi", lambda: None, "library")
+    put(directory, "mem=1Gi", nullcontext, "library")
     claims[-1].look()
     assert claims[-1]._library == {UUID: GIB}
     agent.promised.close()
@@ -149,7 +159,7 @@ def test_what_shares_without_a_guard_have_is_known_without_a_look_at_the_others(
 def test_less_than_before_is_given_without_a_look_at_the_others(shares: str) -> None:
     add(shares, "other", limits(80))
 
-    def fail() -> admission.Promises:
+    def fail() -> AbstractContextManager[admission.Promises]:
         raise AssertionError("asked")
 
     put(shares, "mem=7Gi", fail)
@@ -159,18 +169,18 @@ def test_less_than_before_is_given_without_a_look_at_the_others(shares: str) -> 
 
 def test_it_follows_what_others_do(shares: str) -> None:
     promised = PromisedRequests(shares)
-    put(shares, "mem=10Gi..20Gi", promised.look)
+    put(shares, "mem=10Gi..20Gi", promised.known)
     add(shares, "other", limits(60))  # a container that starts
     with pytest.raises(ContainerError, match="does not fit"):
-        put(shares, "mem=21Gi..40Gi", promised.look)
-    put(shares, "mem=20Gi", lambda: None, "other")  # a command that knows no agent
-    put(shares, "mem=60Gi..70Gi", promised.look)
+        put(shares, "mem=21Gi..40Gi", promised.known)
+    put(shares, "mem=20Gi", nullcontext, "other")  # a command that knows no agent
+    put(shares, "mem=60Gi..70Gi", promised.known)
     with pytest.raises(ContainerError, match="does not fit"):
-        put(shares, "mem=61Gi..70Gi", promised.look)
+        put(shares, "mem=61Gi..70Gi", promised.known)
     store.remove("other", shares)
-    put(shares, "mem=80Gi..80Gi", promised.look)
+    put(shares, "mem=80Gi..80Gi", promised.known)
     add(shares, "other", limits(20))
-    assert promised.look().of(UUID, 80 * GIB) == (2, 100 * GIB)  # type: ignore[union-attr]
+    assert seen(promised).of(UUID, 80 * GIB) == (2, 100 * GIB)
     promised.close()
 
 
@@ -178,14 +188,14 @@ def test_a_change_that_fails_leaves_no_promise(shares: str, monkeypatch: pytest.
     """Also one whose process was killed in the middle: only what is written counts."""
     add(shares, "other", limits(10, 20))
     promised = PromisedRequests(shares)
-    put(shares, "mem=9Gi", promised.look)
+    put(shares, "mem=9Gi", promised.known)
     with monkeypatch.context() as patch:
         patch.setattr(change, "write", lambda entry, after: (_ for _ in ()).throw(OSError("killed")))
         with pytest.raises(OSError, match="killed"):
-            put(shares, "mem=70Gi", promised.look)
-    put(shares, "mem=60Gi..70Gi", promised.look, "other")
+            put(shares, "mem=70Gi", promised.known)
+    put(shares, "mem=60Gi..70Gi", promised.known, "other")
     with pytest.raises(ContainerError, match="does not fit"):
-        put(shares, "mem=72Gi..80Gi", promised.look, "other")
+        put(shares, "mem=72Gi..80Gi", promised.known, "other")
     promised.close()
 
 
@@ -193,7 +203,7 @@ def test_what_has_ended_is_in_no_others_way(shares: str) -> None:
     """Its entry is counted as long as it is there; before a change is refused, the living are."""
     promised = PromisedRequests(shares)
     add(shares, "ended", limits(70, 80), since=1)
-    put(shares, "mem=60Gi..70Gi", promised.look)
+    put(shares, "mem=60Gi..70Gi", promised.known)
     promised.close()
 
 
@@ -202,7 +212,7 @@ def test_two_changes_at_once_do_not_both_find_room(shares: str) -> None:
     promised = PromisedRequests(shares)
     begun, said = threading.Barrier(2), []
 
-    def act(key: str, known: Callable[[], admission.Promises | None]) -> None:
+    def act(key: str, known: Known) -> None:
         begun.wait()
         try:
             put(shares, "mem=50Gi..80Gi", known, key)
@@ -211,7 +221,7 @@ def test_two_changes_at_once_do_not_both_find_room(shares: str) -> None:
             said.append("refused")
 
     for round_ in range(40):
-        knows = (promised.look, promised.look if round_ % 2 else lambda: None)
+        knows = (promised.known, promised.known if round_ % 2 else nullcontext)
         threads = [threading.Thread(target=act, args=pair) for pair in zip(("own", "other"), knows, strict=True)]
         for thread in threads:
             thread.start()
@@ -220,18 +230,17 @@ def test_two_changes_at_once_do_not_both_find_room(shares: str) -> None:
         assert sorted(said) == ["put", "refused"]
         said.clear()
         for key in ("own", "other"):
-            put(shares, "mem=8Gi..80Gi", lambda: None, key)
+            put(shares, "mem=8Gi..80Gi", nullcontext, key)
     promised.close()
 
 
 def test_a_group_counts_once_with_what_it_has_most_of(shares: str) -> None:
     """A container of it that starts has what it asked for, not yet what the group was given."""
     promised = PromisedRequests(shares)
-    assert promised.look() is not None
+    seen(promised)
     add(shares, "g1", limits(60, 70), group="g")
     add(shares, "g2", limits(8, 70), group="g")
-    for found in (promised.look(), admission.others(StoredShare("new"), shares)):
-        assert found is not None
+    for found in (seen(promised), admission.others(StoredShare("new"), shares)):
         assert (found.of(UUID, 80 * GIB), found.of(UUID, 80 * GIB, "group g")) == ((2, 68 * GIB), (1, 8 * GIB))
         assert (found.have_range(UUID), found.have_range(UUID, "group g")) == (True, False)
     promised.close()
@@ -241,36 +250,93 @@ def test_what_was_damaged_is_looked_at_again(shares: str) -> None:
     promised = PromisedRequests(shares)
     add(shares, "other", limits(20))
     os.chmod(f"{shares}/other/container.json", 0o666)
-    assert promised.look().of(UUID, 80 * GIB) == (1, 8 * GIB)  # type: ignore[union-attr]
+    assert seen(promised).of(UUID, 80 * GIB) == (1, 8 * GIB)
     os.chmod(f"{shares}/other/container.json", 0o600)
-    assert promised.look().of(UUID, 80 * GIB) == (2, 28 * GIB)  # type: ignore[union-attr]
+    assert seen(promised).of(UUID, 80 * GIB) == (2, 28 * GIB)
     shutil.rmtree(f"{shares}/other")
-    assert promised.look().of(UUID, 80 * GIB) == (1, 8 * GIB)  # type: ignore[union-attr]
+    assert seen(promised).of(UUID, 80 * GIB) == (1, 8 * GIB)
     promised.close()
 
 
 def test_another_store_in_its_place_is_read_anew(shares: str) -> None:
     promised = PromisedRequests(shares)
-    assert promised.look().of(UUID, 80 * GIB) == (1, 8 * GIB)  # type: ignore[union-attr]
+    assert seen(promised).of(UUID, 80 * GIB) == (1, 8 * GIB)
     os.rename(shares, f"{shares}.old")
     add(shares, "other", limits(20))
-    assert promised.look().of(UUID, 80 * GIB) == (1, 20 * GIB)  # type: ignore[union-attr]
+    assert seen(promised).of(UUID, 80 * GIB) == (1, 20 * GIB)
     promised.close()
 
 
 def test_events_that_were_lost_and_watches_that_lack_are_no_gap(shares: str, monkeypatch: pytest.MonkeyPatch) -> None:
     promised = PromisedRequests(shares)
-    assert promised.look() is not None
+    seen(promised)
     inotify = promised._inotify
     assert inotify is not None
     monkeypatch.setattr(inotify, "read", lambda names: {const.NO_WATCH: 0x4000})
     add(shares, "other", limits(20))
-    assert promised.look().of(UUID, 80 * GIB) == (2, 28 * GIB)  # type: ignore[union-attr]
+    assert seen(promised).of(UUID, 80 * GIB) == (2, 28 * GIB)
 
     def full(*_: object) -> int:
         raise OSError(28, "no space left on device")
 
     monkeypatch.setattr("nvc.linux.inotify.Inotify.add", full)
     add(shares, "third", limits(1))
-    assert promised.look() is None
+    with promised.known() as found:
+        assert found is None
     promised.close()
+
+
+def test_a_change_of_a_group_opens_as_many_files_beside_hundreds_as_beside_one(tmp_path: Path) -> None:
+    """All entries were read twice, for those of the group."""
+    counts = {}
+    for number in (1, 60):
+        directory = str(tmp_path / f"s{number}")
+        for key in KEYS[:number]:
+            add(directory, key, limits(1))
+        for key in ("own", "second"):
+            add(directory, key, limits(8, 40), group="g")
+        add(directory, "coming", limits(8, 40), group="g")  # no tenant's yet: it gets what the others have when it is
+        members = [SimpleNamespace(key=key) for key in ("own", "second")]
+        tenant: Any = SimpleNamespace(living=members[0], members=members)
+        agent: Any = SimpleNamespace(options=SimpleNamespace(shares=directory))
+        with counted():
+            Agent.locked(agent, tenant, lambda entry: change.pause(entry, paused=True))
+        counts[number] = len(OPENED)
+        paused = {}
+        for key in ("own", "second", "coming", "c0"):
+            with store.find(key, directory) as entry:
+                paused[key] = entry.limits().paused
+        assert paused == {"own": True, "second": True, "coming": False, "c0": False}
+    assert counts[1] == counts[60] > 5
+
+
+def test_two_threads_never_look_at_once(shares: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start that asks may be killed: the next one has its lock, and the agent may still be answering the first."""
+    promised = PromisedRequests(shares)
+    look, inside, most = PromisedRequests._look, [0], [0]
+
+    def slow(one: PromisedRequests) -> object:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        time.sleep(0.02)
+        found = look(one)
+        inside[0] -= 1
+        return found
+
+    monkeypatch.setattr(PromisedRequests, "_look", slow)
+    found = os.stat(shares)
+    question = fits.Question(found.st_dev, found.st_ino, "a", (), ())
+
+    def use() -> None:
+        for _ in range(5):
+            promised._check(question)
+            with promised.known() as known:
+                assert known is not None
+
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    promised.close()
+    assert most == [1]
