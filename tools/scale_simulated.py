@@ -14,7 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nvc.agent.status import ask
+from nvc.base.undo import Undo
 from nvc.guard.protocol import Client
+from nvc.share.limits import Limits
+from nvc.share.model import ResolvedGpu, Room
+from tests.support import many_tenants, share_step
+from tests.support.many_tenants import GIB
 from tests.support.native import CHECKOUT
 from tests.support.used import computed
 from tools.measuring import Failed, spawn
@@ -49,7 +54,28 @@ def measure(place: Path, count: int) -> list[Cells]:
             with open(f"/proc/{agent}/status", encoding="ascii") as file:
                 peak = next(int(line.split()[1]) for line in file if line.startswith("VmHWM:")) / 1e3
             lines.append((f"{where}: largest resident memory", "", f"{peak:.0f} MB", None))
+    for number in (count // 4, count):
+        own = place / f"starts-{number}"
+        (own / "rootfs").mkdir(parents=True)
+        with _agent(own, number, 1, changes=False):
+            lines += _starts(own, number)
     return lines
+
+
+def _starts(place: Path, count: int) -> Iterator[Cells]:
+    """The share step, without what it asks before: as a start that the agent guards does it, and as others do."""
+    limits = Limits((ResolvedGpu(many_tenants.UUIDS[0], -1, GIB, 0, 10),))
+    rooms = (Room(many_tenants.UUIDS[0], 80 * GIB, always=False),)
+    for what, control in (("with a guard", str(place / "control")), ("without", "")):
+        took = []
+        for number in range(4 * ROUNDS):
+            undo = Undo()
+            begun = time.monotonic()
+            share_step.start(str(place / "shares"), f"new{number}", str(place / "rootfs"), limits, rooms, control, undo)
+            took.append((time.monotonic() - begun) * 1e3)
+            undo.rollback()
+        said = f"{min(took):.1f} / **{statistics.median(took):.1f}** / {max(took):.1f} ms"
+        yield f"{count} containers: share step of one that starts, {what}", "", said, None
 
 
 def _readers(place: Path, count: int, gpus: int, agent: int, port: int, where: str) -> Iterator[Cells]:
@@ -112,8 +138,6 @@ def _used(agent: int) -> float:
 @contextmanager
 def _agent(place: Path, count: int, gpus: int, *, changes: bool) -> Iterator[tuple[int, int]]:
     """Its pid and the port of its metrics."""
-    from tests.support import many_tenants
-
     many_tenants.fill(place / "shares", count, gpus)
     port = 20000 + os.getpid() % 20000
     process = subprocess.Popen(
