@@ -67,18 +67,13 @@ static bool is_later (const struct object *object, uint64_t doubt)
 
 bool outcome_allows (const struct rm *rm, const struct object *object) { return is_later (object, outcome_doubt (rm)); }
 
-/* Of clients that make no other call meanwhile: a process that CUDA restored waits until the container's others are, after such a call. Once it is
- * over, one question tells. */
+/* Of clients that make no other call meanwhile: a process that CUDA restored waits until the container's others are, after such a call. Asked again as
+ * long as the start waits: the client's file may have to be found first (reach.c). */
 static void look_at_others (struct rm *rm, const struct rm_call *call)
 {
-    for (unsigned i = 0; rm->unconfirmed != 0 && i < NAMED_MAX; i++) {
-        struct named *named = &rm->named[i];
-
-        if (!named->is_open || named->is_pending || named->tries == 0 || tracker_find (rm, named->client, named->client) == NULL)
-            continue;
-        named->tries = 0;
-        evidence_of (rm, call, named->client, named->handle);
-    }
+    for (unsigned i = 0; rm->unconfirmed != 0 && i < NAMED_MAX; i++)
+        if (rm->named[i].is_open && !rm->named[i].is_pending && rm->named[i].client != 0)
+            evidence_of (rm, call, rm->named[i].client, rm->named[i].handle);
 }
 
 enum rm_start rm_start_of (struct rm *rm, const struct rm_call *call)

@@ -29,6 +29,25 @@ def started(tenants: Tenants, attack: Path) -> None:
     assert (said, tenants.reasons(1)) == (["bad=0\n"] * PROCESSES, {})
 
 
+def rested(tenants: Tenants, attack: Path) -> None:
+    """As CUDA restores a container with two processes: the first one waits until the second one is restored."""
+    tenants.add(1, memory=1 << 30)
+    first = tenants.start(attack, "rests", tenant=1)
+    assert first.stdout
+    assert first.stdout.readline() == "made=0\n"
+
+    second = tenants.start(attack, "starts", "3", tenant=1)
+    said = second.communicate("\n\n", timeout=60)[0]
+
+    assert (said, tenants.reasons(1)) == ("begun=1\nbad=0\n", {})
+
+
+def test_a_group_is_started_while_another_process_rests_after_such_a_call(tmp_path: Path) -> None:
+    place = prepare(tmp_path)
+    build_static(SOURCES[0], place / "attack", *map(str, SOURCES[1:]))
+    guarded(place, lambda tenants: rested(tenants, place / "attack"))
+
+
 def test_groups_of_processes_that_start_together_are_all_started(tmp_path: Path) -> None:
     place = prepare(tmp_path)
     build_static(SOURCES[0], place / "attack", *map(str, SOURCES[1:]))

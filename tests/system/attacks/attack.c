@@ -65,6 +65,7 @@ static const struct {
     { "lend", attack_lend },
     { "borrow", attack_borrow },
     { "group-race", attack_group_race },
+    { "rests", attack_rests },
     { "starts", attack_starts },
     { "shared", attack_shared },
     { "give", attack_give },

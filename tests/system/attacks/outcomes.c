@@ -1,6 +1,8 @@
 /* Channel groups that are started while nothing tells what a continued call made. */
 #include "attack.h"
 
+#include <time.h>
+
 #define DEVICES_MAX 32u
 
 static uint32_t group_of (struct bed *bed)
@@ -27,6 +29,21 @@ void attack_group_race (int argc, char **argv)
     say ("made", bed_alloc (&bed, bed.client, bed.next++, 0x80, device) == 0);
     say ("known", start (&bed, first));
     say ("later", start (&bed, group_of (&bed)) == before);
+    hold ();
+}
+
+#define COMPUTES_MS 80
+
+/* rests: the last call is one that the guard continues, and nothing shows what it made. The thread is seen outside of it when it has computed. */
+void attack_rests (int argc, char **argv)
+{
+    struct bed bed = bed_open ();
+    uint32_t device[14] = { 0 };
+
+    (void) argc, (void) argv;
+    say ("made", bed_alloc (&bed, bed.client, bed.next++, 0x80, device));
+    for (clock_t until = clock () + COMPUTES_MS * CLOCKS_PER_SEC / 1000; clock () < until;)
+        continue;
     hold ();
 }
 
