@@ -7,7 +7,6 @@ nvmlShutdown is never called: the kernel cleans up when the process ends, and th
 from __future__ import annotations
 
 import os
-from _thread import start_new_thread
 
 from nvc.base.errors import DetectionError, InitializationError
 from nvc.driver.facts import NvmlGpu, NvmlLoad, NvmlLoads, NvmlMig, NvmlSystem
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from nvc.base.errors import NvcError
 
 LIBRARY = "libnvidia-ml.so.1"
-#: What NVML loads for CUDA's version.
-CUDA = "libcuda.so.1"
 #: Of a GPU for which NVML has no brand: NVML_BRAND_UNKNOWN.
 UNKNOWN_BRAND = 0
 
@@ -38,19 +35,13 @@ _HINTS = {
 
 
 def initialize(
-    binding: Any,
-    load: Callable[[str], None],
-    path: str = LIBRARY,
-    *,
-    store: str = "",
-    others: Iterable[str] = (),
-    cuda: bool = False,
+    binding: Any, load: Callable[[str], None], path: str = LIBRARY, *, store: str = "", others: Iterable[str] = ()
 ) -> Nvml:
     """Load NVML and initialise it.
 
     load: dlopen. The binding finds the loaded library by its SONAME; its own load hides the reason of a failure.
     path: its name, or its path where the loader does not search. others: paths that are tried where it does not find
-    it. store: WSL's driver store, for ``system``. cuda: ``system`` is asked soon.
+    it. store: WSL's driver store, for ``system``.
     Raises InitializationError.
     """
     try:
@@ -61,28 +52,11 @@ def initialize(
             hint=f"is the NVIDIA driver installed, for {os.uname().machine}? "
             f"{LIBRARY} must be in the loader cache of the driver root (--root)",
         ) from error
-    if cuda:
-        _begin_loading(load)
     try:
         binding.nvmlInit()
     except binding.NVMLError as error:
         raise _translated(binding, error, InitializationError, "") from error
     return Nvml(binding, store)
-
-
-def _begin_loading(load: Callable[[str], None]) -> None:
-    """Load libcuda, which takes milliseconds, in a thread: NVML's initialisation does without the interpreter."""
-
-    def work() -> None:
-        try:
-            load(CUDA)
-        except OSError:
-            pass  # NVML finds none either, and says what it can
-
-    try:
-        start_new_thread(work, ())
-    except RuntimeError:
-        pass  # no thread is left: NVML loads it
 
 
 def _load(load: Callable[[str], None], paths: Sequence[str]) -> None:

@@ -61,7 +61,7 @@ class _Handlers:
         rights.parent_death_signal(self._parent)
         rights.set_name("nvc:[driver]")
         begin = self._begin()
-        self._nvml = confined(begin.host, begin.uid, begin.gid, self._parent, self._log, cuda=True)
+        self._nvml = confined(begin.host, begin.uid, begin.gid, self._parent, self._log)
 
     def system(self, request: SystemRequest, fds: list[int]) -> NvmlSystem:
         found = self._nvml.system()
@@ -94,12 +94,10 @@ class _Handlers:
         return self._nvml.load()
 
 
-def confined(
-    host: Host, uid: int | None, gid: int | None, parent: int, log: Log, *, cuda: bool = False
-) -> Nvml | Tegra:
+def confined(host: Host, uid: int | None, gid: int | None, parent: int, log: Log) -> Nvml | Tegra:
     """Drop all rights of this process, then load NVML. Raises InitializationError.
 
-    Arguments as those of ``confine.confine``. cuda: as that of ``nvml.initialize``.
+    Arguments as those of ``confine.confine``.
     """
     from nvc.bindings import library
 
@@ -112,7 +110,7 @@ def confined(
     above = host.root.rstrip("/") if host.dev_root else ""
     others = [f"{above}{place}/{nvml.LIBRARY}" for place in library_directories(host)]
     confine.confine(host, uid=uid, gid=gid, parent=parent, log=log)
-    return begin() if begin is not None else nvml.initialize(binding, library.load, others=others, cuda=cuda)
+    return begin() if begin is not None else nvml.initialize(binding, library.load, others=others)
 
 
 def _way_to_begin(host: Host, log: Log) -> Callable[[], Nvml | Tegra] | None:

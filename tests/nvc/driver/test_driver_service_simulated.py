@@ -13,7 +13,6 @@ from nvc.driver.service import start
 from nvc.model import Host
 from nvc.sim.create import create
 from nvc.sim.description import load
-from tests.support import leftovers
 from tests.support.native import build
 
 MACHINES = ("h200", "h100x8", "a100-mig-dev", "a100-mig-proc", "v100-legacy")
@@ -54,19 +53,3 @@ def test_nvml_tells_what_the_description_says(machine: Callable[[str], Host], na
     ]  # fmt: skip
     models = [described.gpu_models[g.model] for g in described.gpus]
     assert [(m.brand, m.arch, m.mig_capable) for m in models] == [(g.brand, g.arch, g.mig_capable) for g in gpus]
-
-
-def test_libcuda_is_loaded_while_nvml_is_initialised(machine: Callable[[str], Host]) -> None:
-    """NVML loads it for CUDA's version: a cold start waited for that behind the initialisation."""
-    host = machine("h200")
-    description = Path(host.root, "etc/nvc-sim/machine")
-    description.write_text(description.read_text().replace("end=1", "fault=nvmlInit slow 2000\nend=1"))
-    with start(host, uid=None, gid=None, deadline=30, log=Log.none()) as client:
-        pending = client.begin_system()
-        maps = Path(f"/proc/{client.pid}/maps")
-        assert leftovers.until(lambda: "libcuda.so" in maps.read_text(), seconds=10)
-        assert not pending.is_ready(), "that goes on"
-        assert client.system(pending).cuda_version == load("h200").cuda_version
-        Path(host.root, "usr/lib/x86_64-linux-gnu/libcuda.so.1").unlink()
-    with start(host, uid=None, gid=None, deadline=30, log=Log.none()) as client:
-        assert client.system().gpu_count == 1, "whether it is there is nothing to NVML's initialisation"

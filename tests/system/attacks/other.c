@@ -119,7 +119,7 @@ static int compare (const void *one, const void *other)
 void attack_churn (int argc, char **argv)
 {
     struct bed bed = bed_open ();
-    unsigned asked = argc > 0 ? (unsigned) atoi (argv[0]) : 1000, most = asked > 0 ? asked : 1u << 20, rounds = 0, bad = 0;
+    unsigned asked = argc > 0 ? (unsigned) atoi (argv[0]) : 1000, most = asked > 0 ? asked : 1u << 23, rounds = 0, bad = 0;
     uint64_t size = (argc > 1 ? (uint64_t) atoi (argv[1]) : 4) * MIB, *times = calloc (most, sizeof (*times));
     struct pollfd told = { .fd = STDIN_FILENO, .events = POLLIN };
 
