@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from nvc.kube.names import DRIVER
 from tests.kubernetes.conftest import count
 from tests.support.kubenode import Node
 from tests.support.leftovers import until
@@ -91,6 +92,8 @@ def test_a_claim_without_amounts_has_a_gpu_alone(driver: Node, pods: Pods) -> No
 def test_two_gpus_in_one_claim(driver: Node, pods: Pods) -> None:
     spec = claim_spec(SHARE)
     spec["devices"]["requests"][0]["exactly"]["count"] = 2
+    # Without it 1.35 does not give two GPUs.
+    spec["devices"]["constraints"] = [{"requests": ["gpu"], "distinctAttribute": f"{DRIVER}/uuid"}]
     name = pods.start(pod([pods.claim(spec)]))
     pods.running(name)
 
