@@ -84,24 +84,6 @@ static bool is_known (struct rm *rm, const struct rm_call *call, const struct rm
     return !makes_records (control) || share_is_known (rm, control, call);
 }
 
-bool control_is_start (uint32_t number)
-{
-    return number == NVA06C_CTRL_CMD_GPFIFO_SCHEDULE || number == NVA06F_CTRL_CMD_GPFIFO_SCHEDULE;
-}
-
-/* A group computes from now on: with the share's timeslice, and with no channel that could not be stopped. */
-static bool may_start (struct rm *rm, const NVOS54_PARAMETERS *head)
-{
-    struct object *object = tracker_find (rm, head->hClient, head->hObject);
-
-    if (object == NULL || (object->kind != CLASS_GROUP && object->kind != CLASS_CHANNEL))
-        return true;
-    if (outcome_allows (rm, object))
-        return schedule_before_run (rm, object);
-    note (rm, RM_UNKNOWN_OUTCOME, head->cmd);
-    return false;
-}
-
 /* Compute that stops later than at an instruction keeps the GPU beyond its slice, and beyond a cap. */
 static void set_preemption (struct rm *rm, struct rm_call *call)
 {
@@ -150,7 +132,7 @@ enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
         note (rm, RM_UNKNOWN_OBJECT, rm_request_number (call->request));
         return end_here (call, NV_ERR_OBJECT_NOT_FOUND, RM_REFUSED);
     }
-    if (is_guard (rm) && control_is_start (number) && !may_start (rm, head))
+    if (is_guard (rm) && control_is_start (number) && !start_may (rm, head))
         return end_here (call, NV_ERR_INSUFFICIENT_RESOURCES, RM_REFUSED);
     switch (control->kind) {
     case CONTROL_PLAIN:
@@ -201,17 +183,19 @@ enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
         note (rm, RM_BAD_POINTER, rm_request_number (call->request));
         return RM_UNKNOWN;
     }
-    return RM_PERFORM;
+    return start_begin (rm, call);
 }
 
 void control_end (struct rm *rm, struct rm_call *call, bool done)
 {
     const struct rm_control *control = rm_abi_control (rm->abi, call->own.number);
-    bool is_good = done && ((const NVOS54_PARAMETERS *) call->head)->status == 0;
     const struct object *group;
+    bool is_good;
 
     if (control == NULL)
         return;
+    start_end (rm, call, done);
+    is_good = done && ((const NVOS54_PARAMETERS *) call->head)->status == 0;
     if (is_good && is_guard (rm) && call->node == RM_NODE_CONTROL)
         (void) evidence_client (rm, call, call->file, ((const NVOS54_PARAMETERS *) call->head)->hClient);
     switch (control->kind) {

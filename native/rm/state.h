@@ -303,6 +303,15 @@ uint64_t outcome_doubt (const struct rm *rm);
 /* Whether a group, or a channel's, was made later. */
 bool outcome_allows (const struct rm *rm, const struct object *object);
 
+/* start.c */
+/* Whether it starts a group's channels, or one. */
+bool control_is_start (uint32_t number);
+/* With the share's timeslice, and with no channel that could not be stopped. */
+bool start_may (struct rm *rm, const NVOS54_PARAMETERS *head);
+/* A call for each of a group's channels in place of the group's: begin prepares the first one. */
+enum rm_verdict start_begin (struct rm *rm, struct rm_call *call);
+void start_end (struct rm *rm, struct rm_call *call, bool done);
+
 /* policy.c */
 enum rm_verdict share_begin (struct rm *rm, struct rm_call *call);
 /* CLIENT_SET_INHERITED_SHARE_POLICY: whether the driver gets it. */
@@ -334,8 +343,6 @@ void dup_end (struct rm *rm, struct rm_call *call, bool done);
 enum rm_verdict heap_begin (struct rm *rm, struct rm_call *call);
 void heap_end (struct rm *rm, struct rm_call *call, bool done);
 enum rm_verdict control_begin (struct rm *rm, struct rm_call *call);
-/* Whether it starts a group's channels, or one. */
-bool control_is_start (uint32_t number);
 void control_end (struct rm *rm, struct rm_call *call, bool done);
 enum rm_verdict uvm_begin (struct rm *rm, struct rm_call *call);
 void uvm_end (struct rm *rm, struct rm_call *call, bool done);

@@ -191,6 +191,15 @@ static uint32_t channel_property (struct fake *fake, uint32_t client, const NV00
     return 0;
 }
 
+/* With its group's timeslice. */
+static void start_channel (struct fake *fake, struct fake_object *channel)
+{
+    const struct fake_object *group = fake_find (fake, channel->client, channel->parent);
+
+    channel->is_started = true;
+    channel->first_slice = (group != NULL && group->class == KEPLER_CHANNEL_GROUP_A ? group : channel)->slice;
+}
+
 uint32_t fake_answer (struct fake *fake, uint64_t file, const NVOS54_PARAMETERS *head, void *params, void *list)
 {
     uint32_t client = head->hClient;
@@ -223,9 +232,12 @@ uint32_t fake_answer (struct fake *fake, uint64_t file, const NVOS54_PARAMETERS 
     case NV0080_CTRL_CMD_FIFO_SET_CHANNEL_PROPERTIES:
         return channel_property (fake, client, params);
     case NVA06C_CTRL_CMD_GPFIFO_SCHEDULE:
+        for (unsigned i = 0; i < fake->object_count; i++)
+            if (fake->objects[i].live && fake->objects[i].client == client && fake->objects[i].parent == object->handle)
+                start_channel (fake, &fake->objects[i]);
+        return 0;
     case NVA06F_CTRL_CMD_GPFIFO_SCHEDULE:
-        object->is_started = true;
-        object->first_slice = object->slice;
+        start_channel (fake, object);
         return 0;
     case NVA06C_CTRL_CMD_SET_TIMESLICE:
         fake->slice_calls++;
