@@ -44,7 +44,7 @@ nvc.container.execute nvc.container.ldcache.update nvc.container.ldcache.process
 nvc.request.requirements
 nvc.driver.inventory nvc.driver.runtime nvc.driver.served
 nvc.driver.service nvc.inject.share nvc.driver.kmods nvc.linux.cgroup nvc.linux.devices_v1 nvc.linux.devices_v2
-nvc.linux.mounts nvc.sim nvc.inject.session nvc.inject.planned nvc.container.plan
+nvc.linux.mounts nvc.sim nvc.inject.session nvc.inject.planned nvc.container.plan rpc.client
 """.split()  # noqa: SIM905 -- reads better
 #: At once: as many containers as an engine starts together, some times over. Above it clients help themselves.
 MAX_SESSIONS = 256
