@@ -118,7 +118,7 @@ def test_of_three_tenants_each_has_its_part_within_three_points(machine: Path) -
 
 @pytest.mark.parametrize("step", STEPS)
 def test_without_a_trace_tenants_have_their_parts_by_samples(machine: Path, step: str) -> None:
-    """With some thirty samples: the sum is exact, a part is not. step: the driver refuses it."""
+    """With some thirty samples: the sum is exact, a part is not, and may be 0. step: the driver refuses it."""
 
     def inside(gpu: SimGpu) -> None:
         refuse_once(step, STEPS[step])
@@ -130,7 +130,6 @@ def test_without_a_trace_tenants_have_their_parts_by_samples(machine: Path, step
                 found = [one["achieved_ratio"] for one in status]
                 assert abs(sum(found) - sum(kernels)) < 0.1
                 assert all(abs(one - kernel) < 0.35 for one, kernel in zip(found, kernels, strict=True))
-                assert min(found) > 0
                 assert published(agent).traced_ns == 0
                 other = idle.status()
                 assert other is None or (other["gpus"][0]["achieved_ratio"], other["gpus"][0]["computed_ns"]) == (0, 0)
