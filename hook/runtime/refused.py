@@ -1,8 +1,9 @@
 """A container without a GPU gets nothing of NVIDIA's drivers on a node with guarded containers.
 
 One of these can pass it a descriptor of the driver, and no guard would see its calls (``nvc.guard.refusal``). This
-process installs the filter before it becomes the real runtime, whose processes inherit it: so it holds whatever profile
-the engine has given, also none, and config.json is not changed. native/client/runtime.c does the same.
+process installs the filter before it becomes the real runtime. The runtime's processes inherit it, so it applies with
+any seccomp profile of the engine and without one, and config.json is not changed. native/client/runtime.c does the
+same.
 """
 
 from __future__ import annotations
@@ -145,8 +146,9 @@ def _bundle(chosen: Command) -> str:
     if not chosen.container or "/" in chosen.container:
         raise InputError("the command line names none")
     below = os.environ.get("XDG_RUNTIME_DIR", "")
+    places = ("/run", below) if below else ("/run",)  # first where a user cannot write
     for runtime, file in _STATES:
-        for root in (chosen.root,) if chosen.root else (f"{below}/{runtime}", f"/run/{runtime}"):
+        for root in (chosen.root,) if chosen.root else [f"{place}/{runtime}" for place in places]:
             try:
                 state = bundle.parse(files.read(f"{root}/{chosen.container}/{file}", _STATE_BYTES), root)
             except InputError:

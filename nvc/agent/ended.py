@@ -1,4 +1,4 @@
-"""Entries of the store whose containers have ended: the agent removes them, so that no start has to look for them."""
+"""The agent removes ended containers' entries from the store, so that no start has to look for them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class EndedShares:
         self._members |= await asyncio.to_thread(self._removed, members)
 
     def _removed(self, members: Iterable[Member]) -> set[Member]:
-        """Those whose first process is there yet: a zombie, for the most part."""
+        """Those with a first process yet, mostly a zombie."""
         left = {one for one in members if one.pid and start_time(one.pid) == one.start_time}
         with contextlib.suppress(NvcError, OSError):  # what cleans all of the store is next
             store.clean(self._shares, [one.key for one in members if one not in left])

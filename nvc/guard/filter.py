@@ -82,7 +82,7 @@ def divide(
 ) -> dict[str, Any]:
     """``profile`` in which a part of each call has ``answer`` (a rule's action), where the profile permits the call.
 
-    refused: architectures whose calls are refused. Raises InputError as ``merge``.
+    refused: architectures with every call refused. Raises InputError as ``merge``.
     """
     rules = checked(profile)
     default = profile.get("defaultAction")

@@ -35,7 +35,7 @@ def program() -> bytes:
 
 
 def merge(profile: Mapping[str, Any] | None, native: str) -> dict[str, Any]:
-    """``profile`` (linux.seccomp of a config.json) with the same: for a container whose hook asks the driver itself.
+    """``profile`` (linux.seccomp of a config.json) with the same rules, where the container's hook asks the driver.
 
     native: the machine's own "SCMP_ARCH_...". Raises InputError as the guard's ``filter.merge``.
     """

@@ -35,7 +35,7 @@ class NotKnown:
 class Hold:
     """A context: the entry to be changed in the place of another one, with its lock held.
 
-    Of a group it is the first one, whose limits are those of all, with ``others``; else the same, which stays open and
+    Of a group it is the first one, with the limits of all and with ``others``; else the same, which stays open and
     locked. keys: called with the lock held: of the group's containers; None: the store is read for them.
     Entering raises ContainerError when another writer does not end, PrivilegeError.
     """

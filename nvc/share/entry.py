@@ -70,7 +70,7 @@ def shown_name(name: str) -> str:
 
 
 class Entry:
-    """An entry whose directory is open: it stays what it is, whatever happens to its name.
+    """An entry with its directory open: a rename or a removal does not change it.
 
     others: those that get what is written to it, for they are of its group (``nvc.share.change.Hold``).
     """

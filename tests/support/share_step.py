@@ -24,7 +24,7 @@ def start(
     undo: Undo | None = None,
     pid: int = 0,
 ) -> bool:
-    """Of a container whose first process is this one, or that with ``pid``. As ``share_files.make``."""
+    """Of a container with this process as its first one, or that with ``pid``. As ``share_files.make``."""
     found = os.stat(rootfs)
     container = Container(pid or os.getpid(), rootfs, True, "", "", "", "", "", 0, 0)
     located = Located(container, None, None, None, (found.st_dev, found.st_ino))

@@ -147,7 +147,7 @@ def test_what_does_not_fit_is_refused_and_leaves_nothing(shares: str, asked: str
 
 
 def test_entries_that_came_just_now_count(shares: str, asked: str) -> None:
-    """Of starts that no agent guards, and of one whose process was killed after it had made its entry."""
+    """Of starts without a guard, and of one that was killed after it had made its entry."""
     assert start(shares, "a", 1, asked)
     for number in range(10):
         add(shares, f"b{number}", 7)
