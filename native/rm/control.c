@@ -194,7 +194,7 @@ void control_end (struct rm *rm, struct rm_call *call, bool done)
 
     if (control == NULL)
         return;
-    start_end (rm, call, done);
+    start_end (call);
     is_good = done && ((const NVOS54_PARAMETERS *) call->head)->status == 0;
     if (is_good && is_guard (rm) && call->node == RM_NODE_CONTROL)
         (void) evidence_client (rm, call, call->file, ((const NVOS54_PARAMETERS *) call->head)->hClient);

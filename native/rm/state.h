@@ -308,9 +308,9 @@ bool outcome_allows (const struct rm *rm, const struct object *object);
 bool control_is_start (uint32_t number);
 /* With the share's timeslice, and with no channel that could not be stopped. */
 bool start_may (struct rm *rm, const NVOS54_PARAMETERS *head);
-/* A call for each of a group's channels in place of the group's: begin prepares the first one. */
+/* The group's call in place of that for a channel of it. */
 enum rm_verdict start_begin (struct rm *rm, struct rm_call *call);
-void start_end (struct rm *rm, struct rm_call *call, bool done);
+void start_end (const struct rm_call *call);
 
 /* policy.c */
 enum rm_verdict share_begin (struct rm *rm, struct rm_call *call);

@@ -45,7 +45,9 @@ struct engine_group {
     struct engine_channel *channels;
     struct engine_work *work, *last;
     uint32_t works;
-    uint64_t slice; /* nanoseconds, not 0 */
+    uint64_t slice; /* nanoseconds, not 0; in force */
+    uint64_t written; /* the last one that was written, in nanoseconds; 0: none */
+    bool is_started; /* by GPFIFO_SCHEDULE of the group itself */
     uint64_t busy;  /* nanoseconds on the engine */
     uint32_t objects; /* of clients, that are this group: duplicates share it */
     uint32_t process; /* that made it */

@@ -98,6 +98,12 @@ enum status control_schedule (struct request *request, struct object *object)
     bool is_enabled = request->params[0] != 0;
 
     /* The group's call is about the channels that it has by then. */
+    if (object->channel == NULL && is_enabled) {
+        clock_run (request->manager);
+        object->group->is_started = true;
+        if (object->group->written != 0)
+            engine_set_slice (object->group, object->group->written);
+    }
     if (object->channel != NULL)
         object->channel->scheduled |= is_enabled;
     for (struct engine_channel *channel = object->channel != NULL ? NULL : object->group->channels; channel != NULL;
@@ -106,6 +112,15 @@ enum status control_schedule (struct request *request, struct object *object)
     return STATUS_OK;
 }
 
+static bool computes (const struct engine_group *group)
+{
+    for (const struct engine_channel *channel = group->channels; channel != NULL; channel = channel->next)
+        if (channel->scheduled)
+            return true;
+    return false;
+}
+
+/* Not in force where the group's channels were started one by one (H100, docs/measured/h100-580.md). */
 enum status control_set_slice (struct request *request, struct object *object)
 {
     uint64_t microseconds = get64 (request->params, 0);
@@ -113,7 +128,9 @@ enum status control_set_slice (struct request *request, struct object *object)
     clock_run (request->manager);
     if (microseconds > UINT64_C (8400000)) /* the most that a runlist entry can hold: about 8.4 s */
         microseconds = UINT64_C (8400000);
-    engine_set_slice (object->group, microseconds * 1000);
+    object->group->written = microseconds * 1000;
+    if (object->group->is_started || !computes (object->group))
+        engine_set_slice (object->group, microseconds * 1000);
     pthread_cond_broadcast (&request->manager->changed);
     return STATUS_OK;
 }
@@ -137,7 +154,7 @@ enum status control_channel_property (struct request *request, struct object *ob
 
 enum status control_get_slice (struct request *request, struct object *object)
 {
-    put64 (request->params, 0, object->group->slice / 1000);
+    put64 (request->params, 0, (object->group->written != 0 ? object->group->written : object->group->slice) / 1000);
     request->params_changed = true;
     return STATUS_OK;
 }

@@ -39,7 +39,8 @@ struct fake_object {
     unsigned frozen; /* how often more it was stopped than started */
     uint64_t file;
     uint32_t client, handle, parent, class, instance, engine;
-    uint64_t slice, first_slice; /* first: when it was let through to compute */
+    uint64_t slice,
+        in_force; /* of a group that computes: in force from its start on, later ones only if it was started by its own call */
     bool is_started;
     int memory; /* index, -1: none */
 };

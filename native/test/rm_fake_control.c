@@ -191,13 +191,15 @@ static uint32_t channel_property (struct fake *fake, uint32_t client, const NV00
     return 0;
 }
 
-/* With its group's timeslice. */
-static void start_channel (struct fake *fake, struct fake_object *channel)
+/* A group's timeslice is that of its first channel's start, unless the group itself is started. */
+static void start (struct fake *fake, struct fake_object *object)
 {
-    const struct fake_object *group = fake_find (fake, channel->client, channel->parent);
+    struct fake_object *group = fake_find (fake, object->client, object->parent);
 
-    channel->is_started = true;
-    channel->first_slice = (group != NULL && group->class == KEPLER_CHANNEL_GROUP_A ? group : channel)->slice;
+    object->is_started = true;
+    object->in_force = object->slice;
+    if (group != NULL && group->class == KEPLER_CHANNEL_GROUP_A && group->in_force == 0)
+        group->in_force = group->slice;
 }
 
 uint32_t fake_answer (struct fake *fake, uint64_t file, const NVOS54_PARAMETERS *head, void *params, void *list)
@@ -232,16 +234,14 @@ uint32_t fake_answer (struct fake *fake, uint64_t file, const NVOS54_PARAMETERS 
     case NV0080_CTRL_CMD_FIFO_SET_CHANNEL_PROPERTIES:
         return channel_property (fake, client, params);
     case NVA06C_CTRL_CMD_GPFIFO_SCHEDULE:
-        for (unsigned i = 0; i < fake->object_count; i++)
-            if (fake->objects[i].live && fake->objects[i].client == client && fake->objects[i].parent == object->handle)
-                start_channel (fake, &fake->objects[i]);
-        return 0;
     case NVA06F_CTRL_CMD_GPFIFO_SCHEDULE:
-        start_channel (fake, object);
+        start (fake, object);
         return 0;
     case NVA06C_CTRL_CMD_SET_TIMESLICE:
         fake->slice_calls++;
         object->slice = timeslice->timesliceUs;
+        if (object->is_started)
+            object->in_force = object->slice;
         return 0;
     case NVA06C_CTRL_CMD_GET_TIMESLICE:
         timeslice->timesliceUs = object->slice;

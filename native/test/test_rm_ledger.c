@@ -257,34 +257,6 @@ static void channels (void)
     tap_ok (fake_close (fake), "nothing is left");
 }
 
-/* C6, and fact 6 of the driver: a slice that is written before the first channel has no effect. */
-static void slices (void)
-{
-    struct bed bed = open_bed ();
-    struct fake *fake = bed.fake;
-    uint32_t group, channel;
-    uint8_t params[3] = { 1 };
-
-    fake->slice[0] = 500;
-    for (unsigned round = 0; round < 2; round++) {
-        group = fake_group (fake, FILE_A, bed.client, bed.device, COMPUTE);
-        channel = fake_channel (fake, FILE_A, bed.client, group);
-        fake_control (fake, FILE_A, bed.client, group, NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, params, sizeof (params));
-        tap_ok (fake_find (fake, bed.client, channel)->first_slice == 500,
-                round == 0 ? "a group has the share's slice before it computes" : "C6: so has one that is made again");
-        fake_free (fake, FILE_A, bed.client, group);
-    }
-    group = fake_group (fake, FILE_A, bed.client, bed.device, COMPUTE);
-    channel = fake_channel (fake, FILE_A, bed.client, group);
-    fake_find (fake, bed.client, group)->slice = 0;
-    fake->slice[0] = 600;
-    fake->next_status = NV_ERR_INVALID_ARGUMENT; /* of the guard's own call, which is the next one */
-    tap_ok (fake_control (fake, FILE_A, bed.client, group, NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, params, sizeof (params)) != 0 &&
-                !fake_find (fake, bed.client, channel)->is_started,
-            "one whose slice cannot be written does not compute");
-    tap_ok (fake_close (fake), "nothing is left");
-}
-
 /* M3, M5, M6 */
 static void charges (void)
 {
@@ -366,7 +338,6 @@ int main (void)
     raced_memory ();
     unknown ();
     channels ();
-    slices ();
     charges ();
     confirmed_by_control ();
     return tap_done ();

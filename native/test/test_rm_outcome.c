@@ -175,43 +175,8 @@ static void lost (void)
     tap_ok (fake_close (bed.fake), "nothing is left");
 }
 
-/* As a continued call of another tenant makes one, on a file that was passed to it: this one's guard sees nothing. */
-static void strangers (void)
-{
-    struct bed bed = open_bed ();
-    uint32_t group = group_of (&bed), own = fake_channel (bed.fake, FILE_A, bed.client, group), other = HANDLE + 7, copy = 0,
-             by_copy;
-    uint8_t params[3] = { 1 };
-    NVOS54_PARAMETERS head = fake_control_head (bed.client, group, NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, params, sizeof (params));
-
-    fake_make (bed.fake, FILE_A, bed.client, group, &other, HOPPER_CHANNEL_GPFIFO_A, NULL, NULL);
-    fake_dup (bed.fake, FILE_A, bed.client, bed.device, &copy, bed.client, group);
-    by_copy = fake_channel (bed.fake, FILE_A, bed.client, copy);
-    tap_ok (starts (&bed, group) && fake_find (bed.fake, bed.client, own)->is_started &&
-                fake_find (bed.fake, bed.client, by_copy)->is_started,
-            "a group's channels are started, also those by another handle of it");
-    tap_ok (!fake_find (bed.fake, bed.client, other)->is_started, "one that the ledger has not is not");
-    fake_call (bed.fake, RM_NODE_CONTROL, FILE_A, CONTROL_REQUEST, &head, params, sizeof (params), NULL, 0);
-    tap_ok (head.hObject == group && head.cmd == NVA06C_CTRL_CMD_GPFIFO_SCHEDULE && head.status == 0,
-            "the caller's struct says what it said");
-    fake_find (bed.fake, bed.client, by_copy)->is_started = false;
-    tap_ok (starts (&bed, copy) && fake_find (bed.fake, bed.client, by_copy)->is_started &&
-                !fake_find (bed.fake, bed.client, other)->is_started,
-            "nor by another handle");
-    bed.fake->next_status = NV_ERR_INVALID_CHANNEL;
-    tap_ok (fake_control (bed.fake, FILE_A, bed.client, group, NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, params, sizeof (params)) ==
-                NV_ERR_INVALID_CHANNEL,
-            "what the driver says of one is said of the group");
-    group = fake_group (bed.fake, FILE_A, bed.client, bed.device, COMPUTE);
-    tap_ok (fake_control (bed.fake, FILE_A, bed.client, group, NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, params, sizeof (params)) == 0 &&
-                bed.fake->decision == RM_ANSWERED,
-            "of one without channels nothing is done");
-    tap_ok (fake_close (bed.fake), "nothing is left");
-}
-
 int main (void)
 {
-    strangers ();
     in_flight ();
     found ();
     of_another_client ();

@@ -216,6 +216,74 @@ static void guard_slices (void)
     tap_ok (fake_close (fake), "nothing is left");
 }
 
+/* C6, and fact 6 of the driver: a slice that is written before the first channel has no effect. */
+static void guard_starts (void)
+{
+    struct fake *fake = fake_open (VERSION, RM_POSTURE_GUARD);
+    struct tenant a = tenant (fake, FILE_A, 0, 0);
+    uint8_t params[3] = { 1 };
+
+    fake->slice[0] = 500;
+    for (unsigned round = 0; round < 2; round++) {
+        uint32_t group = fake_group (fake, FILE_A, a.client, a.device, COMPUTE);
+
+        fake_channel (fake, FILE_A, a.client, group);
+        fake_control (fake, FILE_A, a.client, group, NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, params, sizeof (params));
+        tap_ok (fake_find (fake, a.client, group)->in_force == 500,
+                round == 0 ? "a group has the share's slice before it computes" : "C6: so has one that is made again");
+        fake_free (fake, FILE_A, a.client, group);
+    }
+    fake_channel (fake, FILE_A, a.client, a.group);
+    fake_find (fake, a.client, a.group)->slice = 0;
+    fake->slice[0] = 600;
+    fake->next_status = NV_ERR_INVALID_ARGUMENT; /* of the guard's own call, which is the next one */
+    tap_ok (fake_control (fake, FILE_A, a.client, a.group, NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, params, sizeof (params)) != 0 &&
+                !fake_find (fake, a.client, a.group)->is_started,
+            "one whose slice cannot be written does not compute");
+    tap_ok (fake_control (fake, FILE_A, a.client, a.group, NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, NULL, 0) != 0 &&
+                !fake_find (fake, a.client, a.group)->is_started,
+            "nor does one without params");
+    tap_ok (fake_close (fake), "nothing is left");
+}
+
+/* A change of a timeslice is in force only where the group itself was started. */
+static void guard_starts_channels (void)
+{
+    struct fake *fake = fake_open (VERSION, RM_POSTURE_GUARD);
+    struct tenant a = tenant (fake, FILE_A, 0, 1);
+    const uint32_t *given = fake->given;
+    uint32_t copy = 0, other, by_copy, objects[] = { a.group, a.channel },
+             numbers[] = { NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, NVA06F_CTRL_CMD_GPFIFO_SCHEDULE };
+    uint8_t params[3] = { 1, 1, 1 }, end[3] = { 0 };
+    NVOS54_PARAMETERS head = fake_control_head (a.client, a.channel, NVA06F_CTRL_CMD_GPFIFO_SCHEDULE, params, sizeof (params));
+
+    fake->slice[0] = 500;
+    fake_call (fake, RM_NODE_CONTROL, FILE_A, CONTROL_REQUEST, &head, params, sizeof (params), NULL, 0);
+    tap_ok (head.status == 0 && fake->decision == RM_PERFORM && fake_find (fake, a.client, a.group)->is_started &&
+                !fake_find (fake, a.client, a.channel)->is_started,
+            "the start of a channel is its group's");
+    tap_ok (head.hObject == a.channel && head.cmd == NVA06F_CTRL_CMD_GPFIFO_SCHEDULE, "the caller's struct says what it said");
+    tap_ok ((given[0] & 0xffffff) == 1, "nothing of it is skipped");
+    rm_set_timeslice (fake->rm, 0, 300);
+    tap_ok (fake_find (fake, a.client, a.group)->in_force == 300, "so that a later timeslice is in force");
+    fake_find (fake, a.client, a.group)->is_started = false;
+    for (unsigned i = 0; i < 2; i++)
+        tap_ok (fake_control (fake, FILE_A, a.client, objects[i], numbers[i], end, sizeof (end)) == 0 &&
+                    fake->decision == RM_ANSWERED,
+                "that it is to end is answered, not performed");
+    fake_dup (fake, FILE_A, a.client, a.device, &copy, a.client, a.group);
+    by_copy = fake_channel (fake, FILE_A, a.client, copy);
+    tap_ok (fake_control (fake, FILE_A, a.client, by_copy, numbers[1], params, sizeof (params)) == 0 &&
+                fake_find (fake, a.client, copy)->is_started,
+            "a channel by another handle of the group starts it, too");
+    other = fake_group (fake, FILE_A, a.client, a.device, COPY);
+    other = fake_channel (fake, FILE_A, a.client, other);
+    tap_ok (fake_control (fake, FILE_A, a.client, other, numbers[1], params, sizeof (params)) == 0 &&
+                fake_find (fake, a.client, other)->is_started,
+            "a channel of another engine is started by itself");
+    tap_ok (fake_close (fake), "nothing is left");
+}
+
 int main (void)
 {
     counting ();
@@ -223,5 +291,7 @@ int main (void)
     freezing ();
     shim_slices ();
     guard_slices ();
+    guard_starts ();
+    guard_starts_channels ();
     return tap_done ();
 }

@@ -33,6 +33,8 @@ CAP, POINTS = 20, 1.0
 SETTLE, MEASURED = 0.3, 2.0
 #: Of the attack: kernels of so many milliseconds.
 KERNEL = 30
+#: Of two tenants that are compared.
+SHORT = 0.65
 #: Contexts whose channels UVM knows.
 CONTEXTS = 4
 #: Of an unconfirmed call (native/rm/rm.h, RM_CONTEXT_BYTES).
@@ -130,6 +132,36 @@ def test_how_the_channels_of_a_group_are_started(
     table.add(
         f"n23: GPFIFO_SCHEDULE {mode or 'of groups'}", got=f"{said} of {STREAMS} streams; {_noted(out)}", good=good
     )
+
+
+@pytest.mark.parametrize("mode", ["each", "ended"])
+def test_a_changed_weight_is_in_force_however_channels_are_started(
+    bed: Bed, guarding: Guarding, start: Starts, interpose: Path, table: Table, mode: str
+) -> None:
+    """n56: without the guard's rule the first timeslice stays in force for channels that are started one by one."""
+    out = bed.directory("started") / "out"
+    more = {"LD_PRELOAD": str(interpose), "INTERPOSE": mode, "INTERPOSE_OUT": str(out)}
+    one, other = (guarding.tenant(memory=8 * GIB, weight=50) for _ in range(2))
+    with start("burn", "plain", SHORT, tenant=one, **more) as first:
+        iterations = first.line().split()[2]
+        with start("burn", "plain", SHORT, iterations, tenant=other) as second:
+            second.line()
+            one.set(weight=10)
+            other.set(weight=90)
+            rates = list[float]()
+            for seconds in (SETTLE, MEASURED):
+                for program in (first, second):
+                    program.tell(f"rate {seconds}")
+                rates = [float(program.line()) for program in (first, second)]
+    part = 100 * rates[0] / sum(rates)
+    good = abs(part - 10) <= POINTS
+    table.add(
+        f"n56: weight 50, then 10 of 100, channels {'started one by one' if mode == 'each' else 'said to end'}",
+        goal=f"within {POINTS:g} points",
+        got=f"{part:.2f} %; {_noted(out)}",
+        good=good,
+    )
+    assert good
 
 
 def test_what_uvm_keeps_of_channels_that_are_freed(

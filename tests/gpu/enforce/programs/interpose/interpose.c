@@ -2,6 +2,7 @@
  * A library to be preloaded: it changes what the CUDA library asks of the driver. INTERPOSE says how:
  *   wfi           SET_CTXSW_PREEMPTION_MODE (0x20801210): compute is to stop between kernels alone
  *   each          GPFIFO_SCHEDULE of a group (0xa06c0101) becomes one call (0xa06f0103) for each of its channels
+ *   ended         then each channel, and the group, is to end: bEnable 0
  *   all-but-one   the same, without the channel that was made last, in groups of several
  *   first         a group is started when its first channel was made, and not for those that are made later; it gets a timeslice in its place
  * INTERPOSE_OUT: a file, to which a line is added for each such call: what was done, channels, status. Layouts: nvos.h.
@@ -117,6 +118,27 @@ static int schedule_channels (int file, unsigned long request, struct control *c
     return count != 0 ? result : make (file, request, call);
 }
 
+/* Of a group that was started. */
+static void end_all (int file, unsigned long request, const struct control *call)
+{
+    uint8_t off[3] = { 0 };
+    struct control one = *call;
+
+    one.params = (uintptr_t) off;
+    pthread_mutex_lock (&lock);
+    for (unsigned i = 0; i < channel_count; i++) {
+        if (channels[i].client != call->client || channels[i].parent != call->object)
+            continue;
+        one.object = channels[i].object;
+        one.command = SCHEDULE_CHANNEL;
+        (void) make (file, request, &one);
+    }
+    pthread_mutex_unlock (&lock);
+    one.object = call->object;
+    one.command = SCHEDULE_GROUP;
+    note ("ended", (unsigned) make (file, request, &one), one.status);
+}
+
 int ioctl (int file, unsigned long request, ...)
 {
     uint32_t number = (uint32_t) request & 0xff, size = (uint32_t) request >> 16 & 0x3fff, status = 0;
@@ -147,6 +169,8 @@ int ioctl (int file, unsigned long request, ...)
         params->compute = 0;
     }
     result = make (file, request, argument);
+    if (number == CONTROL && control->command == SCHEDULE_GROUP && is_mode ("ended"))
+        end_all (file, request, control);
     if (number == CONTROL && control->command == SET_PREEMPTION)
         note ("preemption", 0, control->status);
     if (number == ALLOC && result == 0) {
