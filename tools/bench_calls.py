@@ -9,9 +9,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from nvc.guard.protocol import Client
 from nvc.guard.scheduling import Tenant, decide
 from nvc.share import preload
+from nvc.share.protocol import Client
 from tests.support import harmless
 from tests.support.agentbed import Held, RunningAgent, build_rawalloc
 from tests.support.bed import Bed, gpu_env

@@ -15,7 +15,7 @@ from typing import Any
 from nvc.agent import status
 from nvc.agent.status import StatusTenant
 from nvc.base.errors import NvcError
-from nvc.guard.protocol import Client
+from nvc.share.protocol import Client
 from tests.support import leftovers
 from tests.support.agent_tenants import AgentTenant, RunningAgent
 from tests.support.guarded import build_launcher

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from nvc.agent.status import ask
 from nvc.base.undo import Undo
-from nvc.guard.protocol import Client
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu, Room
+from nvc.share.protocol import Client
 from tests.support import many_tenants, share_step
 from tests.support.many_tenants import GIB
 from tests.support.native import CHECKOUT

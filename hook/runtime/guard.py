@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from hook.config import HookConfig
     from hook.runtime.journal import Journal
     from hook.runtime.shares import ShareStep
-    from nvc.guard.protocol import Client
     from nvc.share.policy import Policy
+    from nvc.share.protocol import Client
 
 #: DRM_MAJOR of include/drm/drm_drv.h.
 DRM_MAJOR = 226
@@ -141,9 +141,9 @@ def _is_off(asked: ShareRequest, policy: Policy, journal: Journal) -> bool:
 
 def _connect(directory: str, driver: str) -> tuple[Client | None, str]:
     """A connection to the agent, or why there is none. Raises AgentError for an agent that hangs or was killed."""
-    from nvc.guard.protocol import Client, NoAgent
     from nvc.guard.registered import SECONDS, control
     from nvc.share import abi
+    from nvc.share.protocol import Client, NoAgent
 
     if driver and not abi.knows(driver):
         return None, f"driver {driver} is not known to the guard ({abi.FIRST} to {abi.BEYOND - 1} are)"

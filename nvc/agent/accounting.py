@@ -18,7 +18,7 @@ from nvc.agent.energy import DividedEnergy
 from nvc.agent.part import Part
 from nvc.base.errors import AgentError, NvcError, reason
 from nvc.base.record import Record
-from nvc.guard.protocol import DIRECTORY
+from nvc.share.protocol import DIRECTORY
 from rpc.codec import CodecError, dumps, loads
 
 TYPE_CHECKING = False

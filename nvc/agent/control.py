@@ -1,4 +1,4 @@
-"""The control socket: lines in, lines out (nvc.guard.protocol), and which caller may send which verb."""
+"""The control socket: lines in, lines out (nvc.share.protocol), and which caller may send which verb."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nvc.agent import connections, peer
 from nvc.agent.state.records import shortage
 from nvc.agent.waiting import readable
 from nvc.base.errors import AgentError, NvcError, PrivilegeError, reason
-from nvc.guard import protocol
+from nvc.share import protocol
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

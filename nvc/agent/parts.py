@@ -13,9 +13,9 @@ from nvc.agent.part import Part
 from nvc.agent.scheduler import Scheduler
 from nvc.agent.standby import Standby
 from nvc.base.errors import AgentError, InputError, NvcError, reason
-from nvc.guard.protocol import DIRECTORY
 from nvc.guard.service import HINTS
 from nvc.share.model import PROBES, PROBES_LIMIT, WEIGHT_LIMIT
+from nvc.share.protocol import DIRECTORY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import time
 
 from nvc import __version__
 from nvc.agent.status import AgentStatus, StatusContainer, StatusGpu, StatusTenant, TenantGpu, TenantProcess
-from nvc.guard.protocol import Encoded
 from nvc.share.model import CAP_WHOLE
+from nvc.share.protocol import Encoded
 from rpc.codec import dumps
 
 TYPE_CHECKING = False
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 #: Seconds that the agent may be kept from everything else by a status, and bytes of the tenants of a page: far below
-#: ``nvc.guard.protocol.LIMIT``, for what a page has beside them. One tenant of 8 GPUs and 512 processes has 80 KB.
+#: ``nvc.share.protocol.LIMIT``, for what a page has beside them. One tenant of 8 GPUs and 512 processes has 80 KB.
 PART_SECONDS, PAGE_BYTES = 0.01, 256 << 10
 
 

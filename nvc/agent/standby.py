@@ -13,7 +13,7 @@ from pathlib import Path
 
 import nvc
 from nvc.base.errors import AgentError, reason
-from nvc.guard.protocol import DIRECTORY
+from nvc.share.protocol import DIRECTORY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from nvc.guard.protocol import Client
+    from nvc.share.protocol import Client
 
 
 class StatusGpu(Record):

@@ -14,7 +14,7 @@ from nvc.doctor import cgroup, kernel, report, runner, table
 from nvc.doctor.finding import worst
 from nvc.doctor.probe import AgentSeen, Probe
 from nvc.driver import pageable
-from nvc.guard import protocol
+from nvc.share import protocol
 
 
 def ask_agent() -> AgentSeen | None:

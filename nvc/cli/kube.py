@@ -167,8 +167,8 @@ def _ask_agent() -> None:
     """Raises NvcError where none answers."""
     from nvc.agent.settings import load
     from nvc.agent.status import NO_TENANT, ask
-    from nvc.guard.protocol import Client
     from nvc.guard.registered import control
+    from nvc.share.protocol import Client
 
     with Client(control(load().directory), _AGENT_S, wait=_AGENT_S) as client:
         ask(client, after=NO_TENANT)

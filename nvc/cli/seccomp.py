@@ -9,7 +9,7 @@ import click
 
 from nvc.base.errors import InputError, reason
 from nvc.guard.filter import merge
-from nvc.guard.protocol import LISTEN
+from nvc.share.protocol import LISTEN
 from rpc.codec import CodecError, loads
 
 #: Profiles are some ten kilobytes.

@@ -16,9 +16,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from nvc.guard.protocol import Client
     from nvc.request.injection import ShareRequest
     from nvc.share.policy import Policy
+    from nvc.share.protocol import Client
 
 #: Seconds for the agent's answer, of nvc-runtime and of the share step.
 SECONDS = 5.0
@@ -70,7 +70,7 @@ def _claims(profile: dict[str, Any], socket: str) -> bool:
 
 def _confirm(request: ShareRequest, pid: int, directory: str) -> None:
     from nvc.guard.filter import fault
-    from nvc.guard.protocol import Client
+    from nvc.share.protocol import Client
 
     why = fault(request.seccomp, listener(directory))
     if why:
@@ -90,7 +90,7 @@ def _confirm(request: ShareRequest, pid: int, directory: str) -> None:
 
 def _is_known(pid: int, directory: str) -> bool:
     """By the process alone, without a config.json (``configure``). Raises AgentError for an agent that hangs."""
-    from nvc.guard.protocol import Client, NoAgent
+    from nvc.share.protocol import Client, NoAgent
 
     if not pid:
         return False

@@ -14,7 +14,6 @@ from nvc.base.record import Record
 from nvc.cdi.generate import GenerateOptions
 from nvc.driver.locate import host_path
 from nvc.driver.machinekey import machine_key
-from nvc.guard.protocol import Client
 from nvc.guard.registered import control
 from nvc.kube import claims, prepare, quantity, xids
 from nvc.kube.devices import Condition, bus_id, devices, slices
@@ -27,6 +26,7 @@ from nvc.kube.records import Records
 from nvc.kube.report import Reporter, state
 from nvc.kube.turn import Turn
 from nvc.share import abi, policyfile
+from nvc.share.protocol import Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

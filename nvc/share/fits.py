@@ -6,28 +6,21 @@ until they are removed, so only a yes is an answer; after all else the store dec
 
 from __future__ import annotations
 
-import _socket  # socket builds enums
 import os
-import struct
-import time
 
+from nvc.base.errors import NvcError
 from nvc.base.record import Record
 from nvc.share import admission
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu, Room
-from rpc.codec import dumps, loads
+from nvc.share.protocol import Client
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nvc.share.admission import Promises
 
-#: The verb of the agent's control socket (``nvc.guard.protocol``).
-VERB = "fits"
 #: Seconds for the answer; all that start wait as long, for the lock.
 SECONDS = 1.0
-#: Bytes of an answer at most.
-_LIMIT = 64 << 10
-_UCRED = struct.Struct("=iII")
 
 
 class Question(Record):
@@ -48,28 +41,11 @@ def ask(control: str, question: Question) -> bool:
 
     control: the agent's control socket.
     """
-    until = time.monotonic() + SECONDS
-    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
     try:
-        connection.settimeout(SECONDS)
-        connection.connect(control)
-        found = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _UCRED.size)
-        if _UCRED.unpack(found)[1] != os.geteuid():
-            return False
-        connection.sendall(dumps({"verb": VERB, **question.as_data()}) + b"\n")
-        answer = b""
-        while not answer.endswith(b"\n"):
-            connection.settimeout(until - time.monotonic())  # ValueError for less than 0
-            more = connection.recv(_LIMIT)
-            if not more or len(answer) > _LIMIT:
-                return False
-            answer += more
-        reply = loads(answer, limit=2 * _LIMIT)
-    except (OSError, ValueError):
+        with Client(control, SECONDS) as client:
+            return client.peer() == os.geteuid() and client.call("fits", **question.as_data()).get("fits") is True
+    except (NvcError, OSError):
         return False
-    finally:
-        connection.close()
-    return isinstance(reply, dict) and reply.get("ok") is True and reply.get("fits") is True
 
 
 def check(question: Question, promises: Promises) -> None:

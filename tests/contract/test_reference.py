@@ -18,8 +18,7 @@ from nvc.cdi import files as cdi_files
 from nvc.cli import reference
 from nvc.driver import places
 from nvc.engines.table import ENGINES
-from nvc.guard import protocol
-from nvc.share import store
+from nvc.share import protocol, store
 from tests.support import commandtree
 
 ROOT = Path(__file__).parents[2]

@@ -51,7 +51,6 @@ COLD = (
     "nvc.cli.top",
     "nvc.guard.pages",
     "nvc.guard.plan_file",
-    "nvc.guard.protocol",
     "nvc.guard.channel",
     "nvc.guard.held",
     "nvc.guard.prober",

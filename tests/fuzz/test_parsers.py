@@ -28,12 +28,12 @@ from nvc.cdi import text as cdi_text
 from nvc.container import compat, operations
 from nvc.engines import jsontext, tomltext
 from nvc.formats import FormatError, csvmounts, elf, ldcache, mountinfo, procfs
-from nvc.guard import profile, protocol
+from nvc.guard import profile
 from nvc.linux.root import Root
 from nvc.prefork import request as prefork_request
 from nvc.request import hook_config, requirements, selection, userspec
 from nvc.request.capabilities import DriverCapabilities
-from nvc.share import dialects, limits, policyfile, preload, region
+from nvc.share import dialects, limits, policyfile, preload, protocol, region
 from nvc.share import spec as share_spec
 from rpc import codec
 

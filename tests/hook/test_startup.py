@@ -63,7 +63,7 @@ def test_a_share_and_its_guard_import_no_heavy_part_of_the_standard_library() ->
     """nvc-runtime and the hook of CDI specifications: a pod waits for both."""
     ours = "hook.runtime.guard, hook.runtime.granted, hook.runtime.joined, hook.cdi, nvc.cdi.worker, nvc.inject.share"
     heavy = ("socket", "enum", "selectors", "collections", "re", "subprocess", "logging", "functools", "typing")
-    code = f"import sys; sys.path[:0] = [{str(ROOT)!r}]; import {ours}, nvc.guard.protocol; print(*sys.modules)"
+    code = f"import sys; sys.path[:0] = [{str(ROOT)!r}]; import {ours}, nvc.share.protocol; print(*sys.modules)"
 
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
 

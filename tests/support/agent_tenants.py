@@ -15,10 +15,10 @@ from typing import Any, Self
 
 from nvc.agent import cgroups
 from nvc.base.errors import NvcError
-from nvc.guard.protocol import Client
 from nvc.share import store
 from nvc.share.limits import Limits, LimitsNode
 from nvc.share.model import ResolvedGpu
+from nvc.share.protocol import Client
 from nvc.share.store import StoredShare
 from tests.support import leftovers, registered
 from tests.support.acceptors import processes

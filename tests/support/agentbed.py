@@ -15,8 +15,8 @@ from nvc.agent import cgroups
 from nvc.agent.status import AgentStatus, StatusTenant, ask
 from nvc.base.errors import AgentError
 from nvc.guard.prober import LOCK
-from nvc.guard.protocol import Client
 from nvc.guard.usage import prober_pid
+from nvc.share.protocol import Client
 from tests.support import cgroupview, fuse, leftovers
 from tests.support.acceptors import processes
 from tests.support.bed import Bed

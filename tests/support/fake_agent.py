@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 from nvc.base.errors import NvcError
-from nvc.guard.protocol import decode, encode, failure
+from nvc.share.protocol import decode, encode, failure
 
 #: From a request to the messages that follow it: one, for most verbs; the stream, for ``events``.
 Answer = Callable[[dict[str, Any]], Iterable[dict[str, Any]]]

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nvc.agent.status import StatusTenant, ask
-from nvc.guard.protocol import CONTROL, Client
 from nvc.kube.names import CDI_DIRECTORY, DRIVER
+from nvc.share.protocol import CONTROL, Client
 from tests.support import cgroupview, daemons, launchers, leftovers
 from tests.support.bed import Bed
 from tests.support.cluster import Cluster, Object

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from nvc.agent.registrations import Registration, Registrations
-from nvc.guard.protocol import Client
+from nvc.share.protocol import Client
 
 
 def register(registrations: Registrations, container: str, pid: int, bundle: str = "/") -> Registration:

@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 
 from nvc.agent import accounting
 from nvc.base.errors import NvcError
-from nvc.guard.protocol import Client
+from nvc.share.protocol import Client
 from tests.support import leftovers
 from tests.support.agent_tenants import AgentTenant, RunningAgent
 from tests.support.device_counters import DeviceCounters

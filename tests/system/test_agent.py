@@ -14,7 +14,7 @@ import pytest
 from nvc import __version__
 from nvc.base.errors import InputError
 from nvc.cli.share.events import line
-from nvc.guard.protocol import Client
+from nvc.share.protocol import Client
 from tests.support import leftovers, registered
 from tests.support.agentbed import Held, RunningAgent, build_rawalloc
 from tests.support.attacks import SOURCES as ATTACKS

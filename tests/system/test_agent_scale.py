@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nvc.agent import status
-from nvc.guard.protocol import Client
+from nvc.share.protocol import Client
 from tests.support import leftovers
 from tests.support.agent_tenants import AgentTenant, RunningAgent
 from tests.support.attacks import SOURCES

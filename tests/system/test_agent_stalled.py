@@ -15,12 +15,12 @@ from nvc.agent import status
 from nvc.base.errors import ContainerError
 from nvc.guard import attach
 from nvc.guard.attached import AttachedChannel, AttachedProcess
-from nvc.guard.protocol import Client
 from nvc.guard.supervisors import ATTACHED, Supervisors
 from nvc.linux import syscalls
 from nvc.share import limits, store
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
+from nvc.share.protocol import Client
 from tests.support import leftovers
 from tests.support.agent_tenants import AgentTenant, RunningAgent
 from tests.support.attacks import SOURCES

@@ -19,12 +19,12 @@ from nvc.base.errors import ContainerError, InputError, NvcError
 from nvc.bindings import rmcontrol
 from nvc.guard import attach, attached
 from nvc.guard.attached import AttachedProcess
-from nvc.guard.protocol import Client
 from nvc.guard.supervisors import ATTACHED, Supervisors
 from nvc.linux import syscalls
 from nvc.share import limits, store
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
+from nvc.share.protocol import Client
 from nvc.share.store import StoredShare
 from tests.support.native import CHECKOUT
 from tests.support.repeated import good

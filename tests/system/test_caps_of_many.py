@@ -13,7 +13,7 @@ import pytest
 
 from nvc.agent.status import TenantGpu, ask
 from nvc.base.errors import NvcError
-from nvc.guard.protocol import Client
+from nvc.share.protocol import Client
 from tests.support import leftovers
 from tests.support.agent_tenants import RunningAgent
 from tests.support.attacks import SOURCES

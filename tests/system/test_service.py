@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from nvc.base.errors import ContainerError
-from nvc.guard.protocol import Client
 from nvc.guard.service import IDLE, OVER, SERVED, SHORT_US, SWITCH_US
+from nvc.share.protocol import Client
 from tests.support import leftovers
 from tests.support.agent_tenants import AgentTenant, RunningAgent
 from tests.support.guarded import build_launcher

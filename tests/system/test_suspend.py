@@ -16,7 +16,7 @@ import pytest
 from nvc.agent.state import records
 from nvc.agent.state.records import Suspension
 from nvc.base.errors import ContainerError, InputError, NvcError
-from nvc.guard.protocol import Client
+from nvc.share.protocol import Client
 from tests.support import leftovers
 from tests.support.agent_tenants import AgentTenant, RunningAgent
 from tests.support.guarded import build_launcher

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from nvc.agent.status import AgentStatus, ask
-from nvc.guard.protocol import Client
+from nvc.share.protocol import Client
 from tests.support import leftovers
 from tests.support.acceptors import acceptor
 from tests.support.agent_tenants import AgentTenant, RunningAgent

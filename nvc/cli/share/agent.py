@@ -12,9 +12,9 @@ import click
 from nvc.agent.status import ask
 from nvc.agent.view import service_notes
 from nvc.base.errors import AgentError, NvcError, PrivilegeError
-from nvc.guard.protocol import Client, NoAgent
 from nvc.linux.process import process_name
 from nvc.share.processes import inner_pid
+from nvc.share.protocol import Client, NoAgent
 from nvc.share.view import ShareProcess
 
 if TYPE_CHECKING:

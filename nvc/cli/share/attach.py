@@ -136,7 +136,7 @@ def _pids(pid: int | None, container: str | None) -> tuple[int, ...]:
 
 def _by_agent(verb: str, path: str, pid: int | None, container: str | None, **fields: object) -> dict[str, Any] | None:
     """The agent's reply; None when there is no agent."""
-    from nvc.guard.protocol import CONTROL, Client, NoAgent
+    from nvc.share.protocol import CONTROL, Client, NoAgent
 
     if (pid is None) == (container is None):
         raise UsageError("say --pid or --container", hint="nvc-py share attach --pid 4711 --weight 30")

@@ -17,10 +17,10 @@ from nvc.cli.share import inside
 from nvc.cli.share import rows as share_rows
 from nvc.cli.share import store as share_store
 from nvc.cli.share import text as share_text
-from nvc.guard.protocol import CONTROL
 from nvc.share import change, policyfile, store
 from nvc.share.model import CAP_WHOLE
 from nvc.share.policy import as_gpu_share
+from nvc.share.protocol import CONTROL
 from nvc.share.spec import format_gpu, parse_gpu
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ import click
 from nvc.agent.status import NO_TENANT, ask
 from nvc.base.errors import InputError, NvcError
 from nvc.cli.settings import Settings
-from nvc.guard.protocol import Client, NoAgent
 from nvc.guard.registered import control
 from nvc.request.injection import ShareRequest
 from nvc.share import abi, memory, policyfile
 from nvc.share.policy import as_gpu_share, guarded, origins
 from nvc.share.preview import preview
+from nvc.share.protocol import Client, NoAgent
 from nvc.share.sources import leaves_guard, requested
 from nvc.share.spec import format_cap, format_latency, format_memory
 

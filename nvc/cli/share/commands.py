@@ -14,8 +14,8 @@ from nvc.cli.share import attach, change, check, events, hint, inside, policy, u
 from nvc.cli.share import rows as share_rows
 from nvc.cli.share import store as share_store
 from nvc.cli.share import text as share_text
-from nvc.guard.protocol import CONTROL
 from nvc.share import store
+from nvc.share.protocol import CONTROL
 from nvc.share.spec import format_gpu
 
 if TYPE_CHECKING:

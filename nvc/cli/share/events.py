@@ -13,7 +13,7 @@ import click
 
 from nvc.base.errors import AgentError, InputError, reason
 from nvc.cli.share.store import known
-from nvc.guard.protocol import CONTROL, Client
+from nvc.share.protocol import CONTROL, Client
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

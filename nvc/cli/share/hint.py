@@ -7,8 +7,8 @@ import json
 import click
 
 from nvc.cli.share.store import known
-from nvc.guard.protocol import CONTROL, Client
 from nvc.guard.service import HINT_NS, HINTS, SOON
+from nvc.share.protocol import CONTROL, Client
 
 
 @click.command("hint")

@@ -8,8 +8,8 @@ import click
 
 from nvc.agent.status import NO_TENANT, ask
 from nvc.cli.groups import CHANGES
-from nvc.guard.protocol import CONTROL, Client
 from nvc.guard.scheduling import POLICIES, parse_policy
+from nvc.share.protocol import CONTROL, Client
 
 #: What each policy does, in the order of cGPU's numbers.
 MEANINGS = (

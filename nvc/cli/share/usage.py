@@ -12,8 +12,8 @@ from nvc.agent import accounting
 from nvc.base.errors import AgentError, PrivilegeError, reason
 from nvc.cli.share import text
 from nvc.cli.share.events import begin
-from nvc.guard.protocol import CONTROL, Client, NoAgent
 from nvc.share import store
+from nvc.share.protocol import CONTROL, Client, NoAgent
 
 _HEADINGS = ("CONTAINER", "NAME", "GPU", "SECONDS", "COMPUTED", "ENERGY", "MEAN", "PEAK")
 _SHORT, _WATT_HOUR = 12, 3600

@@ -11,7 +11,7 @@ import click
 from nvc.cli.settings import Settings
 from nvc.cli.share import store as share_store
 from nvc.cli.top.order import WORDS, by_key, help_lines, ordered
-from nvc.guard.protocol import CONTROL
+from nvc.share.protocol import CONTROL
 
 if TYPE_CHECKING:
     from nvc.agent.view import Seen

@@ -10,8 +10,8 @@ from nvc.agent.view import Seen, collect, gauged, rated
 from nvc.base.errors import NvcError, PrivilegeError
 from nvc.cli.share import agent as share_agent
 from nvc.cli.share import rows as share_rows
-from nvc.guard.protocol import Client, NoAgent, NoAnswer
 from nvc.linux.process import process_name
+from nvc.share.protocol import Client, NoAgent, NoAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

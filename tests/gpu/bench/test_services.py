@@ -26,7 +26,7 @@ from pathlib import Path
 
 import pytest
 
-from nvc.guard.protocol import Client
+from nvc.share.protocol import Client
 from tests.gpu.bench.conftest import OWN_PROGRAMS
 from tests.gpu.enforce.conftest import PARTS, Starts
 from tests.support.agent_tenants import AgentTenant, RunningAgent

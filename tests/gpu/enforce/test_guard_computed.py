@@ -19,7 +19,7 @@ import pytest
 
 from nvc.agent.balance import PER_PROCESS, TOLERANCE
 from nvc.guard import usage
-from nvc.guard.protocol import Client
+from nvc.share.protocol import Client
 from tests.gpu.enforce.conftest import Starts
 from tests.support import leftovers
 from tests.support.agent_tenants import AgentTenant, RunningAgent

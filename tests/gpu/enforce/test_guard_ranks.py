@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from nvc.guard.protocol import Client
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
+from nvc.share.protocol import Client
 from tests.gpu.enforce.conftest import Starts
 from tests.support.agent_tenants import AgentTenant, RunningAgent
 from tests.support.bed import Bed

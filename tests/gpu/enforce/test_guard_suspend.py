@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from nvc.agent import activity
-from nvc.guard.protocol import Client
+from nvc.share.protocol import Client
 from tests.gpu.enforce.conftest import Starts
 from tests.support import leftovers
 from tests.support.agent_tenants import AgentTenant, RunningAgent

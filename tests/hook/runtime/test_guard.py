@@ -299,7 +299,7 @@ def test_an_agent_that_hangs_is_an_error_and_no_way_round_the_guard(
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(guard.directory / "control"))
         silent.listen(4)
-        with pytest.raises(AgentError, match=r"/control: the agent does not answer \(nothing came within 0\.1 s\)"):
+        with pytest.raises(AgentError, match=r"/control: the agent does not answer \(no answer came within 0\.1 s\)"):
             guard.create(**ASKS)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from nvc.agent import status
 from nvc.agent.state.records import prepare
-from nvc.guard.protocol import Client
+from nvc.share.protocol import Client
 from tests.support import leftovers, registered
 from tests.support.acceptors import acceptor, end_acceptor, processes
 from tests.support.contained import KEY, Contained

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from nvc.guard.plan_file import open_plan
-from nvc.guard.protocol import Client
 from nvc.guard.scheduling import EDGES, PERIOD_US, edges
 from nvc.guard.supervisors import Supervisors
 from nvc.share import limits
+from nvc.share.protocol import Client
 from tests.nvc.agent.test_admission import contained, directory, supervisor, tenants, words
 from tests.support import registered
 from tests.support.contained import KEY, Contained

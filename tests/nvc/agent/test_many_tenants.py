@@ -16,7 +16,7 @@ from nvc.agent.metrics.exposition import text
 from nvc.agent.status import NO_TENANT, AgentStatus, ask
 from nvc.base.errors import AgentError
 from nvc.guard.pages import TenantStatus
-from nvc.guard.protocol import LIMIT, Client, decode, encode
+from nvc.share.protocol import LIMIT, Client, decode, encode
 from tests.support import many_tenants
 from tests.support.agent_status import status, tenant
 from tests.support.fake_agent import FakeAgent

@@ -16,7 +16,7 @@ import pytest
 from nvc.agent.control import ControlSocket
 from nvc.agent.journal import Journal
 from nvc.agent.peer import Peer
-from nvc.guard.protocol import VERBS
+from nvc.share.protocol import VERBS
 
 pytestmark = pytest.mark.root
 

@@ -13,8 +13,8 @@ import pytest
 
 from nvc.agent.status import AgentStatus
 from nvc.base.errors import AgentError, InputError, NvcError
-from nvc.guard import protocol
-from nvc.guard.protocol import Client, NoAgent, check, decode, encode, failure, result
+from nvc.share import protocol
+from nvc.share.protocol import Client, NoAgent, check, decode, encode, failure, result
 
 Serve = Callable[[Callable[[socket.socket], None]], str]
 
@@ -147,7 +147,7 @@ def test_a_client_does_not_wait_for_ever_and_takes_no_late_answer(serve: Serve) 
     path = serve(lambda connection: done.wait(10) and None)
 
     with Client(path, timeout=0.05) as client:
-        with pytest.raises(AgentError, match=r"the agent does not answer \(nothing came within 0.05 s\)"):
+        with pytest.raises(AgentError, match=r"the agent does not answer \(no answer came within 0.05 s\)"):
             client.call("status")
         with pytest.raises(AgentError):
             client.call("status")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nvc.base.errors import NvcError
-from nvc.guard.protocol import Client
+from nvc.share.protocol import Client
 from tests.support import leftovers
 from tests.support.lone_agent import agent, configure
 from tests.support.loopback import free_address

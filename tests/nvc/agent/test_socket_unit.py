@@ -14,7 +14,7 @@ import pytest
 
 from nvc.agent.notify import Systemd
 from nvc.agent.state.records import prepare
-from nvc.guard.protocol import Client
+from nvc.share.protocol import Client
 from tests.support import leftovers
 from tests.support.acceptors import acceptor, end_acceptor
 from tests.support.service_manager import ACTIVATED

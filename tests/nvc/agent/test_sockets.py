@@ -20,7 +20,7 @@ from nvc.agent.control import CONNECTIONS, ControlSocket
 from nvc.agent.journal import Journal
 from nvc.agent.peer import Peer
 from nvc.base.errors import InputError
-from nvc.guard import protocol
+from nvc.share import protocol
 
 PROGRAMS = Path(__file__).parent / "programs"
 SECONDS = 0.2

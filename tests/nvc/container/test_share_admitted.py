@@ -315,7 +315,7 @@ def test_where_all_threads_wait_for_the_store_a_start_is_answered(shares: str, t
 
 
 def test_a_question_that_is_none_is_refused(shares: str, asked: str) -> None:
-    from nvc.guard.protocol import Client
+    from nvc.share.protocol import Client
 
     with Client(asked) as client:
         for fields in ({}, {"device": 1}, {"device": "x"}):

@@ -103,7 +103,7 @@ def test_an_agent_that_hangs_is_an_error_in_time(
         silent.listen(4)
         asked = asked.replace(seccomp=whole) if bundle else asked.replace(bundle="")
         for policy in (AUTO, REQUIRE):
-            with pytest.raises(NvcError, match=r"does not answer \(nothing came within 0\.1 s\)"):
+            with pytest.raises(NvcError, match=r"does not answer \(no answer came within 0\.1 s\)"):
                 registered.is_guarded(asked, 7, policy, directory)
 
 
@@ -172,7 +172,7 @@ def test_an_agent_that_answers_nonsense_is_no_yes(directory: str, asked: ShareRe
 
 def test_what_registers_is_the_process_that_asks(directory: str, asked: ShareRequest) -> None:
     """The agent takes the runtime's pid from the socket, so it is in no request."""
-    from nvc.guard.protocol import Client
+    from nvc.share.protocol import Client
 
     with FakeAgent(f"{directory}/control", register=lambda request: [{"ok": True}]) as agent:
         with Client(f"{directory}/control") as client:

@@ -14,8 +14,7 @@ import pytest
 
 from nvc.agent.status import AgentStatus, StatusContainer, StatusTenant, TenantGpu
 from nvc.base.errors import AgentError, InputError
-from nvc.guard import protocol
-from nvc.share import limits, policyfile, store
+from nvc.share import limits, policyfile, protocol, store
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
 from nvc.share.store import StoredShare

@@ -131,7 +131,7 @@ def test_an_agent_that_does_not_answer_is_not_waited_for(
     monkeypatch.setattr(top_source, "AGENT_TIMEOUT_S", 0.2)
     with FakeAgent(socket, status=lambda _: iter(())):
         seen = Source(socket, directory, dict).look()
-    assert "the agent does not answer (nothing came within 0.2 s)" in seen.problems[0]
+    assert "the agent does not answer (no answer came within 0.2 s)" in seen.problems[0]
 
 
 @pytest.mark.parametrize("form", ["--once", "--json"])

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import _socket  # socket builds enums, which is a tenth of a hook that asks the agent
 import errno
+import struct
 import time
 
 from nvc.base.errors import BY_STAGE, AgentError, NvcError, PrivilegeError, reason
@@ -160,6 +161,9 @@ def result(reply: dict[str, Any]) -> dict[str, Any]:
     raise kind(str(reply.get("message", "the agent gave no reason")), hint=str(reply.get("hint", "")))
 
 
+_UCRED = struct.Struct("=iII")
+
+
 class NoAgent(AgentError):
     """No agent listens."""
 
@@ -179,6 +183,7 @@ class Client:
         """
         self.path = path
         self._rest = b""
+        self._timeout: float | None = timeout
         begun = time.monotonic()
         until = begun + wait
         while True:
@@ -215,6 +220,11 @@ class Client:
         """The connection's descriptor: readable when an event has begun to arrive."""
         return self._socket.fileno()
 
+    def peer(self) -> int:
+        """The uid of the process that listens."""
+        found = self._socket.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _UCRED.size)
+        return int(_UCRED.unpack(found)[1])
+
     def call(self, verb: str, **fields: object) -> dict[str, Any]:
         """Say a verb; the fields of its reply. None as a field's value leaves it out.
 
@@ -240,7 +250,7 @@ class Client:
     def events(self) -> Iterator[dict[str, Any]]:
         """Events from now on, until the agent or the caller ends; waits without a limit. Raises AgentError."""
         self.call("events")
-        self._socket.settimeout(None)
+        self._timeout = None
         while True:
             try:
                 yield self._message()
@@ -248,15 +258,16 @@ class Client:
                 return
 
     def _message(self) -> dict[str, Any]:
-        limit = self._socket.gettimeout()
+        until = None if self._timeout is None else time.monotonic() + self._timeout
         while b"\n" not in self._rest:
+            self._socket.settimeout(None if until is None else max(until - time.monotonic(), 1e-6))  # 0: do not wait
             if len(self._rest) > LIMIT:
                 raise AgentError(f"{self.path}: a line longer than {LIMIT} bytes")
             try:
                 more = self._socket.recv(65536)
             except TimeoutError:
                 self.close()  # the answer to come would be taken for that of the next request
-                raise _no_answer(self.path, limit or 0) from None
+                raise _no_answer(self.path, self._timeout or 0) from None
             except OSError as error:
                 raise AgentError(f"{self.path}: {reason(error)}", hint="the agent went away; try again") from None
             if not more:
@@ -272,7 +283,7 @@ class _End(AgentError):
 
 def _no_answer(path: str, seconds: float) -> NoAnswer:
     return NoAnswer(
-        f"{path}: the agent does not answer (nothing came within {seconds:g} s)",
+        f"{path}: the agent does not answer (no answer came within {seconds:g} s)",
         hint="containers that run are guarded without it; see its log (journalctl -u nvc-agent), then systemctl "
         "restart nvc-agent",
     )
