@@ -146,9 +146,10 @@ def _bundle(chosen: Command) -> str:
     if not chosen.container or "/" in chosen.container:
         raise InputError("the command line names none")
     below = os.environ.get("XDG_RUNTIME_DIR", "")
-    places = ("/run", below) if below else ("/run",)  # first where a user cannot write
-    for runtime, file in _STATES:
-        for root in (chosen.root,) if chosen.root else [f"{place}/{runtime}" for place in places]:
+    # All of /run first: a user cannot write there.
+    for place in (chosen.root,) if chosen.root else ("/run", below) if below else ("/run",):
+        for runtime, file in _STATES:
+            root = chosen.root or f"{place}/{runtime}"
             try:
                 state = bundle.parse(files.read(f"{root}/{chosen.container}/{file}", _STATE_BYTES), root)
             except InputError:

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from hook import files
 from hook.bundle import Bundle
 from hook.config import HookConfig
 from hook.runtime import refused
+from hook.runtime.command import Command
 from hook.runtime.journal import Journal
-from nvc.base.errors import NvcError
+from nvc.base.errors import InputError, NvcError
 from nvc.linux import rights, syscalls
 from nvc.linux.syscalls import SyscallError
 from tests.hook.runtime.conftest import Bench
@@ -158,6 +160,44 @@ def test_exec_in_a_container_that_is_not_found_is_refused_the_drivers(bench: Ben
     assert bench.run(*words).returncode == 0
     assert gained(bench) == 2
     assert "NVIDIA's drivers are refused" in log.read_text()
+
+
+RUNC, CRUN = "runc/c1/state.json", "crun/c1/status"
+
+
+@pytest.mark.parametrize(
+    ("below", "states", "found"),
+    [
+        ("/user", [f"/run/{RUNC}", f"/user/{RUNC}"], f"/run/{RUNC}"),
+        ("/user", [f"/run/{CRUN}", f"/user/{CRUN}"], f"/run/{CRUN}"),
+        ("/user", [f"/run/{CRUN}", f"/user/{RUNC}"], f"/run/{CRUN}"),
+        ("/user", [f"/user/{RUNC}"], f"/user/{RUNC}"),
+        ("/user", [f"/user/{CRUN}"], f"/user/{CRUN}"),
+        ("", [f"/{RUNC}", f"/{CRUN}", RUNC, CRUN], None),
+        (None, [f"/{RUNC}", f"/{CRUN}", RUNC, CRUN, f"None/{RUNC}"], None),
+    ],
+)
+def test_no_state_that_a_user_can_write_comes_before_one_of_root(
+    monkeypatch: pytest.MonkeyPatch, below: str | None, states: list[str], found: str | None
+) -> None:
+    """Attack: XDG_RUNTIME_DIR has a state of the same name, whose bundle has a GPU."""
+
+    def read(path: str, _: int) -> bytes:
+        if path not in states:
+            raise InputError(path)
+        bundle = f"/of{path}"
+        return json.dumps({"config": {"labels": [f"bundle={bundle}"]}, "bundle": bundle}).encode()
+
+    monkeypatch.setattr(files, "read", read)
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    if below is not None:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", below)
+    command = Command("exec", container="c1")
+    if found is None:
+        with pytest.raises(InputError, match="there is no state of c1"):
+            refused._bundle(command)
+    else:
+        assert refused._bundle(command) == f"/of{found}"
 
 
 @pytest.mark.parametrize(("number", "fails"), [(errno.EACCES, False), (errno.EINVAL, False), (errno.ENOMEM, True)])
