@@ -59,7 +59,7 @@ static void confirm_object (struct rm *rm, uint32_t client, const struct found *
     const struct object *object = tracker_find (rm, client, found->handle);
 
     if (object->context_bytes != 0)
-        rm->unconfirmed -= rm->unconfirmed != 0;
+        rm->found_contexts += rm->found_contexts < rm->unconfirmed;
     else
         outcome_found (rm, 0, client, found->handle, found->class); /* one call makes one object */
 }

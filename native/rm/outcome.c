@@ -155,6 +155,13 @@ void outcome_expect (struct rm *rm, const struct rm_call *call)
     };
 }
 
+static void confirm (struct rm *rm)
+{
+    rm->unconfirmed -= rm->unconfirmed != 0;
+    if (rm->found_contexts > rm->unconfirmed)
+        rm->found_contexts = rm->unconfirmed;
+}
+
 void outcome_found (struct rm *rm, uint64_t file, uint32_t client, uint32_t handle, uint32_t class)
 {
     for (unsigned i = 0; i < NAMED_MAX; i++) {
@@ -164,7 +171,7 @@ void outcome_found (struct rm *rm, uint64_t file, uint32_t client, uint32_t hand
             continue;
         named->is_open = false;
         named->found = ++rm->serial;
-        rm->unconfirmed -= rm->unconfirmed != 0;
+        confirm (rm);
         return;
     }
 }
@@ -207,7 +214,7 @@ void rm_outcome_none (struct rm *rm, uint64_t outcome)
 
     if (named == NULL || !named->is_open)
         return;
-    rm->unconfirmed -= rm->unconfirmed != 0;
+    confirm (rm);
     *named = (struct named) { 0 };
 }
 
@@ -220,10 +227,10 @@ bool rm_expects_client (const struct rm *rm, uint64_t file)
     return expects && rm->unconfirmed != 0;
 }
 
-uint64_t rm_unconfirmed (const struct rm *rm) { return rm->unconfirmed; }
+uint64_t rm_unconfirmed (const struct rm *rm) { return rm->unconfirmed - rm->found_contexts; }
 
 void rm_forget_unconfirmed (struct rm *rm)
 {
-    rm->unconfirmed = rm->doubt_until = 0;
+    rm->unconfirmed = rm->found_contexts = rm->doubt_until = 0;
     __builtin_memset (rm->named, 0, sizeof (rm->named));
 }

@@ -153,6 +153,25 @@ static void of_another_client (void)
     tap_ok (fake_close (bed.fake), "nothing is left");
 }
 
+/* The driver makes a channel that has no group one of its own. */
+static void of_the_driver (void)
+{
+    struct bed bed = open_bed ();
+    NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS params = { .engineType = COMPUTE };
+    uint32_t group = group_of (&bed), own = HANDLE + 1, device = HANDLE;
+    uint64_t outcome = continued (&bed, device, false), before = rm_unconfirmed (bed.fake->rm);
+
+    fake_make (bed.fake, FILE_A, bed.client, bed.device, &own, KEPLER_CHANNEL_GROUP_A, &params, NULL);
+    tap_ok (!starts (&bed, own) && rm_has_object (bed.fake->rm, bed.client, own), "a group that no call was said to make is found");
+    tap_ok (before == 1 && rm_unconfirmed (bed.fake->rm) == 0, "its context is charged, and none for the call in flight");
+    fake_make (bed.fake, FILE_A, bed.client, bed.client, &device, NV01_DEVICE_0, &(NV0080_ALLOC_PARAMETERS) { 0 }, NULL);
+    rm_outcome_over (bed.fake->rm, outcome);
+    tap_ok (starts (&bed, group), "what the call makes later is asked about all the same");
+    (void) continued (&bed, HANDLE + 2, false);
+    tap_ok (rm_unconfirmed (bed.fake->rm) == 1, "and the group is counted for no later call");
+    tap_ok (fake_close (bed.fake), "nothing is left");
+}
+
 static void lost (void)
 {
     struct bed bed = open_bed ();
@@ -180,6 +199,7 @@ int main (void)
     in_flight ();
     found ();
     of_another_client ();
+    of_the_driver ();
     lost ();
     return tap_done ();
 }
