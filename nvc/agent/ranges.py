@@ -43,6 +43,8 @@ _ROOM_S, _LOCK_S, _AGAIN_S, _RESUME_S = 60.0, 10.0, 60.0, 2.0
 _LOOK_S = 0.1
 #: Seconds that a tenant that wakes waits for the driver's numbers to say that there is room, before more is reclaimed.
 _WAKE_S = 1.5
+#: Seconds after which a problem that did not come again is over: written when it comes once more.
+_OVER_S = 600.0
 
 
 class Ranges(Part):
@@ -65,7 +67,8 @@ class Ranges(Part):
         self._looking: set[str] = set()
         #: Number -> when it may be suspended, or resumed, again.
         self._not_before: dict[int, float] = {}
-        self._told: set[str] = set()
+        #: Problem -> when it came last, newest last.
+        self._told: dict[str, float] = {}
 
     async def start(self, agent: Agent) -> None:
         self._agent = agent
@@ -348,6 +351,9 @@ class Ranges(Part):
         task.add_done_callback(self._tasks.discard)
 
     def _tell(self, message: str, hint: str = "") -> None:
-        if message not in self._told:
-            self._told.add(message)
+        now = time.monotonic()
+        while self._told and next(iter(self._told.values())) < now - _OVER_S:
+            del self._told[next(iter(self._told))]
+        if self._told.pop(message, None) is None:
             self._agent.journal.write("warning", message=message, hint=hint)
+        self._told[message] = now

@@ -91,3 +91,24 @@ def test_without_a_range_nothing_was_promised(monkeypatch: pytest.MonkeyPatch) -
     world.ranged = False
     world.make_room()
     assert world.suspended == []
+
+
+def test_a_problem_is_written_once_while_it_lasts_and_forgotten_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Containers come and go for as long as the agent runs, and what cannot be done names them."""
+    world = World(monkeypatch)
+    now = [0.0]
+    monkeypatch.setattr(ranges, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    for number in range(1000):
+        now[0] = number * 60.0
+        world.part._tell("the store cannot be read")
+        world.part._tell(f"container c{number}: its work does not end")
+        assert len(world.part._told) <= 2 + ranges._OVER_S / 60
+    assert world.written[:3] == [
+        "the store cannot be read",
+        "container c0: its work does not end",
+        "container c1: its work does not end",
+    ]
+    assert len(world.written) == 1001
+    now[0] += ranges._OVER_S + 1
+    world.part._tell("the store cannot be read")
+    assert world.written[1001:] == ["the store cannot be read"]
