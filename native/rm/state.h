@@ -160,8 +160,7 @@ struct rm {
     uint64_t exported; /* pieces that were exported by a descriptor */
     uint64_t reported_falls; /* how often a file's reported[] may have fallen */
     uint64_t unconfirmed; /* continued allocations of which what they were said to make was not found */
-    uint64_t
-        found_contexts; /* that are charged, at most as many: such a call made each, or the driver (of a channel without a group) */
+    uint64_t found_contexts; /* not more, and charged: such a call made each, or the driver for a channel without a group */
     struct named named[NAMED_MAX];
     uint64_t doubt_until; /* rm->serial until which calls that are in no record any more may have made channels */
     bool has_lost_named; /* of one that is not confirmed there is no record any more */
