@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -86,7 +86,8 @@ class Bench:
         self.runtime = self._runtime()
         self.bare = [launchers.interpreter(), "-I", "-S", "-c", "pass"]
         self.smi = ["nvidia-smi", "-L"] if self.real else self.bare
-        self.smi_name = "`nvidia-smi -L`" if self.real else "bare `python3 -I -S -c pass` (no GPU here)"
+        self.bare_name = "bare `python3 -I -S -c pass`"
+        self.smi_name = "`nvidia-smi -L`" if self.real else f"{self.bare_name} (no GPU here)"
 
     def rows(self) -> list[Row]:
         self._warm_up()
@@ -106,7 +107,7 @@ class Bench:
 
     def none_rows(self) -> list[Row]:
         """A container that asks for no GPU."""
-        return [self._hook(), self._create()]
+        return [self._hook(), self._create(), *self._refused()]
 
     def call_rows(self) -> list[Row]:
         """What is not the start of a container."""
@@ -115,7 +116,7 @@ class Bench:
     def agent_rows(self) -> list[Row]:
         """`configure` by the pre-fork server, and what starting any process costs in the same minute."""
         self._warm_up()
-        row = Row("bare `python3 -I -S -c pass`", "`true`")
+        row = Row(self.bare_name, "`true`")
         interleave(row, self.rounds, lambda _: spawn(self.bare) * 1e3, lambda _: spawn(["true"]) * 1e3)
         return [*self._through_agent(), row]
 
@@ -139,7 +140,7 @@ class Bench:
         data = {"ociVersion": "1.0.2", "id": "c", "status": "creating", "pid": os.getpid(), "bundle": str(directory)}
         state.write_text(json.dumps(data))
         command = [self.bed.commands.hook, "prestart"]
-        row = Row("hook, container without a GPU", "bare `python3 -I -S -c pass`", goal=GOAL_HOOK)
+        row = Row("hook, container without a GPU", self.bare_name, goal=GOAL_HOOK)
         return interleave(
             row,
             self.rounds * 3,  # short, so more of them
@@ -149,18 +150,38 @@ class Bench:
 
     def _create(self) -> Row:
         """nvc-runtime, with true(1) in the place of the real runtime, whose own time is in both."""
+        row = Row("`nvc-runtime create`, container without a GPU", self.bare_name, goal=GOAL_RUNTIME)
+        create = self._of_runtime("", *self._create_words())
+        return interleave(row, self.rounds * 3, create, lambda _: spawn(self.bare) * 1e3)
+
+    def _refused(self) -> list[Row]:
+        """The same where containers may be guarded: it gets the filter that refuses NVIDIA's drivers; and ``exec``."""
+        words = self._create_words()
+        state = self.bed.directory("state")
+        (state / "c").mkdir()
+        (state / "c/state.json").write_text(json.dumps({"config": {"labels": [f"bundle={words[2]}"]}}))
+        rows = []
+        for name, of in (("create", words), ("exec", ["--root", str(state), "exec", "c", "true"])):
+            refused, usual = self._of_runtime("require", *of), self._of_runtime("off", *of)
+            for baseline, function in (("the same without", usual), (self.bare_name, lambda _: spawn(self.bare) * 1e3)):
+                row = Row(f"`nvc-runtime {name}`, container without a GPU, filter", baseline)
+                rows.append(interleave(row, self.rounds * 3, refused, function))
+        return rows
+
+    def _create_words(self) -> list[str]:
         directory = self.bed.bundle(Container(self.bed.base, ["/bin/true"], [f"V{i}={'x' * 40}" for i in range(20)]))
-        programs = self.bed.directory("programs")
-        (programs / "runc").symlink_to(shutil.which("true") or "/bin/true")
-        command = [self.bed.commands.runtime, "--root", "/run/runc", "create", "--bundle", str(directory), "c"]
-        environment = {"PATH": str(programs)}
-        row = Row("`nvc-runtime create`, container without a GPU", "bare `python3 -I -S -c pass`", goal=GOAL_RUNTIME)
-        return interleave(
-            row,
-            self.rounds * 3,
-            lambda _: spawn(command, environment=environment) * 1e3,
-            lambda _: spawn(self.bare) * 1e3,
-        )
+        return ["create", "--bundle", str(directory), "c"]
+
+    def _of_runtime(self, guard: str, *words: str) -> Callable[[int], float]:
+        """Milliseconds of an nvc-runtime. guard: the node's rule, "" for the machine's own config.toml."""
+        directory = self.bed.directory("runtime")
+        (directory / "runc").symlink_to(shutil.which("true") or "/bin/true")
+        environment = {"PATH": str(directory)}
+        if guard:
+            (directory / "nvc").mkdir()
+            (directory / "nvc/config.toml").write_text(f'[share]\nguard = "{guard}"\n')
+            environment["XDG_CONFIG_HOME"] = str(directory)
+        return lambda _: spawn([self.bed.commands.runtime, *words], environment=environment) * 1e3
 
     def _configure(self) -> list[Row]:
         """Time of configure on fresh containers, and peak memory."""
