@@ -133,10 +133,6 @@ class ComputedTime:
         is_new = self._before is not None and self._before.asked_ns - self._sampled_at <= STALE_NS
         return is_new and not self._is_lost and len(self._window) > 1
 
-    def sampled_ns(self, tenant: int) -> int:
-        """Busy time in all that samples named it for, or that it was alone for: at once, and by chance."""
-        return int(self._alone.get(tenant, 0.0) + self._named.get(tenant, 0.0))
-
     def busy_ns(self, tenant: int) -> int:
         """In all, since this object was made."""
         return int(self._busy.get(tenant, 0.0))

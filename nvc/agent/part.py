@@ -60,7 +60,7 @@ class Part:
         """A tenant is gone; the guard knows it no more."""
 
     def sampled(self, uuid: str, now: int, computed: Mapping[int, int] | None) -> None:
-        """The driver answered about a GPU: tenant -> nanoseconds that it computed, by samples; None: nothing tells.
+        """The driver answered about a GPU: tenant -> nanoseconds that it computed; None: nothing tells.
 
         now: CLOCK_MONOTONIC, in nanoseconds.
         """

@@ -250,7 +250,7 @@ class Probing(Part):
         clients = self._owners.of_clients(gpu.uuid, owners)
         self._computed.setdefault(gpu.uuid, ComputedTime()).update(gpu, clients, computing, off, caps, in_step=in_step)
         known = self._computed[gpu.uuid]
-        samples = {one.number: known.sampled_ns(one.number) for one in tenants} if known.has_samples else None
+        samples = {one.number: known.busy_ns(one.number) for one in tenants} if known.has_samples else None
         for part in self._agent.parts:
             part.sampled(gpu.uuid, gpu.asked_ns, samples)
         balance = self._balances.setdefault(gpu.uuid, Balance())

@@ -109,8 +109,11 @@ def _total(tenants: Sequence[Tenant], given: Mapping[str, int]) -> int:
 
 #: Nanoseconds: of samples before they count; without work for so long it is idle; for so long a hint is believed.
 LEAST_SAMPLES_NS, IDLE_NS, HINT_NS = 1_500_000_000, 10_000_000_000, 10_000_000_000
+#: Of the time between two answers: less is what the division of the window before changed by.
+LEAST_WORK = 0.01
 #: Nanoseconds that a service may have computed beyond its part before it gives them back, and that it gives back at
-#: most. A sample is of 200 ms: by chance alone one at half of its part comes there in one of a thousand samples.
+#: most. Without a trace of context switches a sample decides on 200 ms: by chance one at half of its part comes there
+#: in one of a thousand samples.
 MOST_AHEAD_NS, MOST_OWED_NS = 600_000_000, 1_000_000_000
 #: What is left of the weight of a service that gives time back.
 GIVES_BACK = 0.5
@@ -119,7 +122,7 @@ HINTS = SOON, DONE = ("soon", "done")
 
 
 class ServiceUse:
-    """What a service did, by the driver's samples and by hints. Times are nanoseconds of CLOCK_MONOTONIC.
+    """What a service did, by its computed time and by hints. Times are nanoseconds of CLOCK_MONOTONIC.
 
     What it computed beyond its part is owed to the others: they may not have wanted it, so it is never much. Beyond
     MOST_AHEAD_NS the service has less than its part until nothing is owed.
@@ -144,7 +147,7 @@ class ServiceUse:
             return
         got, passed = computed_ns - self._computed, max(0, now - self._last)
         self._last, self._computed = now, computed_ns
-        if got:
+        if got > LEAST_WORK * passed:
             self._worked = now
         self._owed = min(max(0.0, self._owed + got - target * passed), MOST_OWED_NS)
         self._is_over = self._owed > (0 if self._is_over else MOST_AHEAD_NS)

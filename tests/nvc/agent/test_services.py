@@ -2,17 +2,66 @@
 
 from __future__ import annotations
 
+import random
 import time
 
 import pytest
 
+from nvc.agent.computed import ComputedTime
 from nvc.agent.scheduler import Scheduler
 from nvc.base.errors import ContainerError
-from nvc.guard.service import DONE, IDLE, IDLE_NS, LEAST_US, SERVED, SERVICE_US, SHORT_US, SOON, SWITCH_US
+from nvc.guard.service import (
+    DONE,
+    IDLE,
+    IDLE_NS,
+    LEAST_US,
+    OVER,
+    SERVED,
+    SERVICE_US,
+    SHORT_US,
+    SOON,
+    SWITCH_US,
+    ServiceUse,
+)
+from nvc.guard.usage import GpuUsage
 from tests.support.scheduled import ONE, Clock, Notes, gpu, limits
 
 #: All that its latency allows: the others' slices while nothing tells what the service computes.
 ALLOWED = 1000 - SWITCH_US
+
+
+#: Seconds between two answers of the prober.
+STEP_S = 0.5
+
+
+class Played:
+    """A service (1) beside a neighbour that computes without end (2), by samples of 200 ms and an exact trace."""
+
+    def __init__(self, weight: float) -> None:
+        self._weight, self._chance, self._known, self.use = weight, random.Random(1), ComputedTime(), ServiceUse(0)
+        self._sampled, self._named, self._traced = 0, {1: 0, 2: 0}, {1: 0, 2: 0}
+        self._steps = self._left = self.now = self.over = 0
+        self.computed = 0.0
+
+    def step(self, load: float) -> None:
+        """load: of requests of 4.2 ms that come by chance, 1.0: without end."""
+        half = self._weight / 2
+        is_over = self.use.use(self.now) == OVER
+        most = STEP_S * (half / (half + 1 - self._weight) if is_over else 0.98)
+        wanted = self._left * 1e-9 + sum(self._chance.random() < load for _ in range(119)) * 0.0042
+        mine = most if load == 1.0 else min(wanted, most)
+        self._left = 0 if load == 1.0 else round((wanted - mine) * 1e9)
+        self._steps += 1
+        for _ in range(2 + self._steps % 2):
+            self._sampled += 200_000_000
+            self._named[1 if self._chance.random() < mine / STEP_S else 2] += 200_000_000
+        self._traced = {1: self._traced[1] + round(mine * 1e9), 2: self._traced[2] + round((STEP_S - mine) * 1e9)}
+        self.now += round(STEP_S * 1e9)
+        counted = self._sampled, self._sampled, dict(self._named), self.now, 0, dict(self._traced)
+        self._known.update(GpuUsage("", self.now, 0, 0, 0, {}, *counted), {1: 1, 2: 2}, {1, 2}, {}, {})
+        self.use.sampled(self.now, self._known.busy_ns(1) if self._known.has_samples else None, self._weight)
+        self.over += self.use.use(self.now) == OVER
+        self.computed += mine
 
 
 def with_service(notes: Notes, *weights: int, latency: int = 1000) -> Scheduler:
@@ -107,3 +156,21 @@ def test_policies_that_serve_none_first_are_refused_beside_a_service(policy: str
     with pytest.raises(ContainerError, match="is a service"):
         other.check(limits(gpu(latency=1000)))
     scheduler.check_policy("soft")
+
+
+@pytest.mark.parametrize(
+    ("load", "weight", "most_over", "part"),
+    [(0.3, 0.5, 0.0, 0.3), (0.45, 0.5, 0.0, 0.45), (1.0, 0.5, 0.9, 0.5), (1.0, 0.2, 0.95, 0.2)],
+)
+def test_by_the_trace_a_service_within_its_part_is_always_served_first(
+    load: float, weight: float, most_over: float, part: float
+) -> None:
+    """By samples alone one of 0.3 gave time back every 80 s or so, for 2 s, and its requests waited for 0.6 s."""
+    played = Played(weight)
+    for _ in range(4000):
+        played.step(load)
+    assert played.over <= most_over * 4000
+    assert played.computed == pytest.approx(4000 * STEP_S * part, rel=0.02)
+    for _ in range(24):
+        played.step(0.0)
+    assert played.use.use(played.now) == IDLE, "within two seconds more than samples would take"

@@ -2,7 +2,7 @@
  * A library to be preloaded: it changes what the CUDA library asks of the driver. INTERPOSE says how:
  *   wfi           SET_CTXSW_PREEMPTION_MODE (0x20801210): compute is to stop between kernels alone
  *   each          GPFIFO_SCHEDULE of a group (0xa06c0101) becomes one call (0xa06f0103) for each of its channels
- *   ended         then each channel, and the group, is to end: bEnable 0
+ *   ended         then each channel, and the group, is to end: bEnable 0; groups of the graphics engine alone
  *   all-but-one   the same, without the channel that was made last, in groups of several
  *   first         a group is started when its first channel was made, and not for those that are made later; it gets a timeslice in its place
  * INTERPOSE_OUT: a file, to which a line is added for each such call: what was done, channels, status. Layouts: nvos.h.
@@ -27,6 +27,8 @@
 #define SCHEDULE_CHANNEL 0xa06f0103u
 #define SET_TIMESLICE 0xa06c0103u
 #define TIMESLICE_US 2048u
+#define GROUP 0xa06cu
+#define GRAPHICS 1u
 
 struct alloc { /* NVOS64 as far as it is NVOS21 */
     uint32_t client, parent, object, number;
@@ -40,8 +42,8 @@ struct preemption {
     uint32_t flags, channel, graphics, compute;
 };
 
-static struct alloc channels[CHANNELS];
-static unsigned channel_count;
+static struct alloc channels[CHANNELS], groups[CHANNELS]; /* groups: of the graphics engine */
+static unsigned channel_count, group_count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static bool is_mode (const char *word)
@@ -82,12 +84,37 @@ static bool is_first (const struct alloc *call)
     return count == 1;
 }
 
-static void note_channel (const struct alloc *call, uint32_t status)
+/* NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS: 12 engine; NVOS21, NVOS64: 16 params. */
+static uint32_t engine_of (const struct alloc *call)
+{
+    uint64_t params;
+    uint32_t engine = 0;
+
+    memcpy (&params, (const char *) call + 16, sizeof (params));
+    if (params != 0)
+        memcpy (&engine, (const char *) (uintptr_t) params + 12, sizeof (engine));
+    return engine;
+}
+
+static void note_object (const struct alloc *call, uint32_t status)
 {
     pthread_mutex_lock (&lock);
     if ((call->number & 0xff) == 0x6f && status == 0 && channel_count < CHANNELS)
         channels[channel_count++] = *call;
+    if (call->number == GROUP && status == 0 && engine_of (call) == GRAPHICS && group_count < CHANNELS)
+        groups[group_count++] = *call;
     pthread_mutex_unlock (&lock);
+}
+
+static bool is_graphics (const struct control *call)
+{
+    bool found = false;
+
+    pthread_mutex_lock (&lock);
+    for (unsigned i = 0; i < group_count; i++)
+        found |= groups[i].client == call->client && groups[i].object == call->object;
+    pthread_mutex_unlock (&lock);
+    return found;
 }
 
 /* Of the last one the group's own call is left out, if one is to be. */
@@ -169,13 +196,13 @@ int ioctl (int file, unsigned long request, ...)
         params->compute = 0;
     }
     result = make (file, request, argument);
-    if (number == CONTROL && control->command == SCHEDULE_GROUP && is_mode ("ended"))
+    if (number == CONTROL && control->command == SCHEDULE_GROUP && is_mode ("ended") && is_graphics (control))
         end_all (file, request, control);
     if (number == CONTROL && control->command == SET_PREEMPTION)
         note ("preemption", 0, control->status);
     if (number == ALLOC && result == 0) {
         memcpy (&status, (char *) argument + (size == 48 ? 40 : 28), sizeof (status)); /* NVOS64, NVOS21 */
-        note_channel (argument, status);
+        note_object (argument, status);
         if (is_mode ("first") && (((struct alloc *) argument)->number & 0xff) == 0x6f && status == 0 && is_first (argument)) {
             const struct alloc *made = argument;
             uint8_t on[3] = { 1 };
