@@ -27,6 +27,8 @@ else:
 #: Seconds after SIGKILL until a helper that cannot die (it is in uninterruptible sleep) is left to init.
 _KILL_TIMEOUT_S = 2.0
 _STOPPED = 128 + _signal.SIGTERM
+#: linux/proc_ns.h, PROC_PID_INIT_INO: the pid namespace that the kernel begins with.
+_FIRST_PIDS = 0xEFFFFFFC
 
 #: The clients of this process. A helper forked later must not hold the ends of earlier ones: they would never see
 #: end of file.
@@ -225,3 +227,22 @@ def _reset_signals(service: Service) -> None:
         stop.install()
     _signal.set_wakeup_fd(-1)
     _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+
+
+def init_reaps() -> bool:
+    """Whether process 1 reaps what others leave. In a container it can be a program that has no children.
+
+    By what proc(5) says of its SIGCHLD: caught, blocked for sigwait(3), or ignored, so that the kernel reaps.
+    """
+    try:
+        if os.stat("/proc/self/ns/pid").st_ino == _FIRST_PIDS:
+            return True
+        descriptor = os.open("/proc/1/status", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            lines = os.read(descriptor, 4096).splitlines()
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return False
+    masks = [line.split()[1] for line in lines if line.startswith((b"SigBlk:", b"SigIgn:", b"SigCgt:"))]
+    return any(int(mask, 16) >> _signal.SIGCHLD - 1 & 1 for mask in masks)

@@ -78,7 +78,8 @@ class Config(Record):
     hook), to which the driver's devices may be added while NVML is queried. mps_user: uid whose MPS server containers
     may use, beside root's. dev_root, libraries, configs, lists, ignored_links: as in ``nvc.model.Host``; with a
     dev_root, CDI specs can be made and nothing can be applied to a container. wait: for the exit of helpers that have
-    answered everything; False only in a process that ends itself right after the context: init reaps them then.
+    answered everything; False only in a process that ends itself right after the context: init reaps them then, and
+    where it would not they are waited for all the same.
     """
 
     root: str = "/"
@@ -141,9 +142,13 @@ class Context:
         if self._begun is not None:
             self._begun.close()
             self._begun = None
-        # The exit of NVML's process takes milliseconds, in which the driver closes its files.
-        while self._ending and self.config.wait:
-            self._ending.pop().reap()
+        if self._ending:
+            from rpc.process import init_reaps
+
+            # The exit of NVML's process takes milliseconds, in which the driver closes its files.
+            if self.config.wait or not init_reaps():
+                while self._ending:
+                    self._ending.pop().reap()
         if self._own_log:
             self.log.close()
 

@@ -56,6 +56,7 @@ def test_a_process_that_ends_does_not_wait_for_the_driver(
     machine: str, gate: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rpc.client.EXIT_TIMEOUT_S", 60.0)
+    monkeypatch.setattr("rpc.process.init_reaps", lambda: True)  # on a machine, and in most containers
     context = Context(Config(sim=machine, cache=False, wait=False))
     assert context.inventory().gpus
     (service,) = context._ending
@@ -79,3 +80,14 @@ def test_what_a_command_leaves_ends_by_itself(words: list[str], machine: str) ->
         "command 0 left [0]",
         f"command 0 left [{-signal.SIGKILL}]",
     )
+
+
+@pytest.mark.parametrize(
+    ("sigchld", "states"), [("default", []), ("caught", ["Z"]), ("blocked", ["Z"]), ("ignored", [])]
+)
+def test_nothing_is_left_to_a_process_1_that_does_not_reap(sigchld: str, states: list[str], machine: str) -> None:
+    """``docker run IMAGE sleep infinity``, and ``list`` in it again and again. Z: it is left to be reaped."""
+    command = [sys.executable, "-m", "nvc", f"--sim={machine}", "--no-cache", "list"]
+    words = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, PROGRAMS / "process_1.py"]
+    done = subprocess.run([*words, sigchld, *command], capture_output=True, text=True, timeout=30, cwd=ROOT)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (0, f"left {states}")
