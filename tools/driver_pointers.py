@@ -214,7 +214,7 @@ def reduced(facts: Facts) -> Facts:
     names = dict(re.findall(r"#define (\w+) (0x[0-9a-f]+)u\n", (ROOT / "native/rm/nv_numbers.h").read_text()))
     rows = [
         (names.get(number, number), what, size)
-        for number, what, size in re.findall(r"\{(\w+), (CONTROL|CLASS)_\w+, (\d+)", text)
+        for number, what, size in re.findall(r"\{\s*(\w+), (CONTROL|CLASS)_\w+,\s*(\d+)", text)
     ]
     controls, classes = ({int(n, 16) for n, what, _ in rows if what == kind} for kind in ("CONTROL", "CLASS"))
     sized = {int(number, 16) for number, what, size in rows if what == "CONTROL" and size != "0"}
@@ -306,7 +306,7 @@ def compare(facts: Path) -> int:
     native, sources = ROOT / "native", sorted((ROOT / "native/rm").glob("*.c"))
     with tempfile.TemporaryDirectory() as scratch:
         program = Path(scratch) / "test"
-        test = [native / "test/test_rm_pointers.c", native / "test/rm_fake.c", native / "test/rm_fake_driver.c"]
+        test = [native / "test/test_rm_pointers.c", *(native / "test").glob("rm_fake*.c")]
         command = ["cc", "-std=c11", "-D_GNU_SOURCE", f"-I{native}", f'-DDRIVER_FACTS="{facts}"', "-o", str(program)]
         subprocess.run([*command, *map(str, [*test, *sources])], check=True, capture_output=True)
         return subprocess.run([str(program)], check=False).returncode

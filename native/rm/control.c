@@ -34,6 +34,9 @@ static void remember (struct rm *rm, struct object *group, uint64_t asked)
     group->has_asked = true;
 }
 
+/* libcuda's. */
+#define OWN_SLICE_US 2048u
+
 static enum rm_verdict set_timeslice (struct rm *rm, struct rm_call *call)
 {
     NVA06C_CTRL_TIMESLICE_PARAMS *params = call->params;
@@ -50,6 +53,8 @@ static enum rm_verdict set_timeslice (struct rm *rm, struct rm_call *call)
     }
     call->own.serial = group->serial;
     call->own.reserved = asked;
+    if (slice == 0 && is_guard (rm) && asked > OWN_SLICE_US)
+        params->timesliceUs = OWN_SLICE_US; /* until the scheduler has looked */
     if (slice == 0)
         return RM_PERFORM;
     if (!is_guard (rm)) {
@@ -94,6 +99,19 @@ static void set_preemption (struct rm *rm, struct rm_call *call)
         return;
     note (rm, RM_SCHEDULING_CONTROL, call->own.number);
     params->cilpPreemptMode = NV2080_GR_PREEMPTION_COMPUTE_CILP;
+}
+
+/* The driver, and the GPU's firmware, take no other call while one waits; one that is not waited for must not be followed by another. */
+#define PREEMPT_US 100000u
+
+static void limit_wait (struct rm_call *call)
+{
+    NVA06C_CTRL_PREEMPT_PARAMS *params = call->params;
+
+    __builtin_memcpy (&call->own.reserved, params, sizeof (*params));
+    if (!params->bManualTimeout || params->timeoutUs > PREEMPT_US)
+        params->timeoutUs = PREEMPT_US;
+    params->bWait = params->bManualTimeout = 1;
 }
 
 static void preemption_set (struct rm_call *call)
@@ -146,10 +164,21 @@ enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
         if (control->kind == CONTROL_SCHEDULING)
             note (rm, RM_SCHEDULING_CONTROL, number);
         return end_here (call, 0, RM_ANSWERED);
+    case CONTROL_BIND:
+        if (is_guard (rm) && !runlist_may_bind (rm, head->hClient, head->hObject, get32 (call->params, 0))) {
+            note (rm, RM_FORBIDDEN_CONTROL, number);
+            return end_here (call, NV_ERR_INVALID_ARGUMENT, RM_REFUSED);
+        }
+        break;
     case CONTROL_PREEMPTION:
         if (!is_guard (rm))
             return RM_PASS;
         set_preemption (rm, call);
+        return RM_PERFORM;
+    case CONTROL_PREEMPT:
+        if (!is_guard (rm))
+            return RM_PASS;
+        limit_wait (call);
         return RM_PERFORM;
     case CONTROL_SHARE_POLICY:
         if (!is_guard (rm))
@@ -194,7 +223,7 @@ void control_end (struct rm *rm, struct rm_call *call, bool done)
 
     if (control == NULL)
         return;
-    start_end (call);
+    start_end (rm, call, done);
     is_good = done && ((const NVOS54_PARAMETERS *) call->head)->status == 0;
     if (is_good && is_guard (rm) && call->node == RM_NODE_CONTROL)
         (void) evidence_client (rm, call, call->file, ((const NVOS54_PARAMETERS *) call->head)->hClient);
@@ -204,6 +233,9 @@ void control_end (struct rm *rm, struct rm_call *call, bool done)
         break;
     case CONTROL_PREEMPTION:
         preemption_set (call);
+        break;
+    case CONTROL_PREEMPT:
+        __builtin_memcpy (call->params, &call->own.reserved, sizeof (NVA06C_CTRL_PREEMPT_PARAMS));
         break;
     case CONTROL_GET_TIMESLICE:
         group = compute_group (rm, call);

@@ -284,6 +284,70 @@ static void guard_starts_channels (void)
     tap_ok (fake_close (fake), "nothing is left");
 }
 
+/* What a channel of a group that runs is to do by itself (alloc_channel.h). */
+static void guard_starts_late (void)
+{
+    struct fake *fake = fake_open (VERSION, RM_POSTURE_GUARD);
+    struct tenant a = tenant (fake, FILE_A, 0, 1);
+    uint8_t on[3] = { 1 }, params[FAKE_CHANNEL_PARAMS] = { 0 };
+    NV_CHANNEL_ALLOC_PARAMS *said = (void *) params;
+    struct fake_object *channel;
+    uint32_t copy = 0, handle = 0;
+
+    fake->slice[0] = 500;
+    fake_channel (fake, FILE_A, a.client, a.group);
+    fake_control (fake, FILE_A, a.client, a.group, NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, on, sizeof (on));
+    rm_freeze (fake->rm, 0, true);
+    for (unsigned i = 0; i < 2; i++) {
+        if (i == 1)
+            fake_dup (fake, FILE_A, a.client, a.device, &copy, a.client, a.group);
+        handle = 0;
+        fake_alloc (fake, FILE_A, a.client, i == 0 ? a.group : copy, &handle, HOPPER_CHANNEL_GPFIFO_A, params, sizeof (params));
+        channel = fake_find (fake, a.client, handle);
+        tap_ok (channel->runs && channel->frozen == 1 && !channel->has_run && said->flags == 0,
+                "a channel in a group that runs is stopped before it is started, and its maker's params are as they were");
+    }
+    said->flags = NVOS04_FLAGS_DELAY_CHANNEL_SCHEDULING;
+    handle = 0;
+    fake_alloc (fake, FILE_A, a.client, a.group, &handle, HOPPER_CHANNEL_GPFIFO_A, params, sizeof (params));
+    tap_ok (!fake_find (fake, a.client, handle)->runs && said->flags == NVOS04_FLAGS_DELAY_CHANNEL_SCHEDULING,
+            "one whose maker starts it is not");
+    rm_freeze (fake->rm, 0, false);
+    tap_ok (channel->has_run, "and the others compute when they may");
+    tap_ok (fake_close (fake), "nothing is left");
+}
+
+static void guard_preempts (void)
+{
+    static const struct {
+        NVA06C_CTRL_PREEMPT_PARAMS said, given;
+    } calls[] = {
+        { { 0, 0, { 0 }, 0 }, { 1, 1, { 0 }, 100000 } },
+        { { 1, 0, { 0 }, 0 }, { 1, 1, { 0 }, 100000 } },
+        { { 1, 1, { 0 }, 1000000 }, { 1, 1, { 0 }, 100000 } },
+        { { 1, 1, { 0 }, 500 }, { 1, 1, { 0 }, 500 } },
+    };
+    struct fake *fake = fake_open (VERSION, RM_POSTURE_GUARD);
+    struct tenant a = tenant (fake, FILE_A, 0, 1);
+    uint64_t value = 65000;
+
+    for (size_t i = 0; i < sizeof (calls) / sizeof (calls[0]); i++) {
+        NVA06C_CTRL_PREEMPT_PARAMS params = calls[i].said;
+
+        tap_ok (fake_control (fake, FILE_A, a.client, a.group, NVA06C_CTRL_CMD_PREEMPT, &params, sizeof (params)) == 0 &&
+                    memcmp (fake->given, &calls[i].given, sizeof (params)) == 0 &&
+                    memcmp (&params, &calls[i].said, sizeof (params)) == 0,
+                "guard: a preemption is waited for, and not for long");
+    }
+    tap_ok (slice (fake, &a, a.group, NVA06C_CTRL_CMD_SET_TIMESLICE, &value) == 0 && value == 65000 &&
+                slice_of (fake, a.client, a.group) == 2048,
+            "guard: before the scheduler has looked no timeslice is longer than libcuda's");
+    tap_ok (fake_control (fake, FILE_A, a.client, a.channel, 0x906f0102, (uint8_t[16]) { 1 }, 16) ==
+                NV_ERR_INSUFFICIENT_PERMISSIONS,
+            "guard: no channel is reset, for its engine is everybody's");
+    tap_ok (fake_close (fake), "nothing is left");
+}
+
 int main (void)
 {
     counting ();
@@ -293,5 +357,7 @@ int main (void)
     guard_slices ();
     guard_starts ();
     guard_starts_channels ();
+    guard_starts_late ();
+    guard_preempts ();
     return tap_done ();
 }
