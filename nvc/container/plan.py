@@ -93,12 +93,26 @@ class Scope(Record):
 
 
 def driver_mount(scope: Scope, driver: DriverInfo, proc_files: Iterable[ProcFile]) -> tuple[Operation, ...]:
-    """Driver files, common device nodes and the cover of /proc/driver/nvidia (nvc_driver_mount, 5.2).
+    """The cover of /proc/driver/nvidia, driver files and common device nodes (nvc_driver_mount, 5.2)."""
+    return (
+        *driver_cover(scope, driver, proc_files),
+        *driver_files(scope, driver),
+        *driver_nodes(scope, driver),
+    )
 
-    WSL and Tegra have no such directory, and nothing that reads application profiles (section 8).
+
+def driver_cover(scope: Scope, driver: DriverInfo, proc_files: Iterable[ProcFile]) -> tuple[Operation, ...]:
+    """The cover of /proc/driver/nvidia: WSL and Tegra have no such directory."""
+    return () if driver.platform else (_proc(scope, files=tuple(proc_files)),)
+
+
+def driver_files(scope: Scope, driver: DriverInfo) -> tuple[Operation, ...]:
+    """The driver's files, which are known before NVML is.
+
+    WSL and Tegra have nothing that reads application profiles (section 8).
     """
     container, capabilities = scope.container, scope.capabilities
-    operations: list[Operation] = [] if driver.platform else [_proc(scope, files=tuple(proc_files))]
+    operations: list[Operation] = []
     if not driver.platform and "graphics" in capabilities.libraries:
         operations.append(ApplicationProfile())
     operations += _files("binary", driver.binaries, capabilities, container.binaries_directory)
@@ -110,8 +124,14 @@ def driver_mount(scope: Scope, driver: DriverInfo, proc_files: Iterable[ProcFile
     operations += _files("firmware", driver.firmwares, capabilities, "")
     operations += [_endpoint(file) for file in driver.ipcs if wants(capabilities, file)]
     operations += _components(driver.components)
+    return tuple(operations)
+
+
+def driver_nodes(scope: Scope, driver: DriverInfo) -> tuple[Operation, ...]:
+    """The device nodes of no GPU."""
+    operations: list[Operation] = []
     for node in driver.nodes:
-        if driver.platform or wants_node(capabilities, node):
+        if driver.platform or wants_node(scope.capabilities, node):
             operations += [] if scope.shared and is_display(node) else _node(scope, node)
     return tuple(operations)
 

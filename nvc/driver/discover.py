@@ -115,7 +115,7 @@ def discover(
     installed: the files of this version, where ``files`` found them already. caps: the nvcaps, where they were read.
     """
     version = checked_version(system.driver_version)
-    where = platform(host)
+    where = platform(host) if installed is None else ""
     if where:
         from nvc.driver import tegra, wsl
 

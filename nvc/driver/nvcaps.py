@@ -77,6 +77,7 @@ class Nvcaps:
         self._reading = allocate_lock()
         self._problem = ""
         self._nodes: dict[int, tuple[DeviceNode, ...]] = {}
+        self._optional: dict[str, tuple[Nvcap | None, str]] = {}
         self.style = style(host, majors)
 
     def access(self, directory: str) -> Nvcap:
@@ -95,17 +96,23 @@ class Nvcaps:
 
         Its node is None, with a warning, when the minor is unknown: few containers need it.
         """
+        if path not in self._optional:
+            self._optional[path] = self._look(path)
+        found, warning = self._optional[path]
+        warnings += [warning] if warning else []
+        return found
+
+    def _look(self, path: str) -> tuple[Nvcap | None, str]:
         try:
             status(self._host.nodes, path)
         except OSError:
-            return None
+            return None, ""
         if self.style != NVCAPS_DEV:
-            return Nvcap(path)
+            return Nvcap(path), ""
         try:
-            return Nvcap(path, cap_node(self._major, self._minor(path, path.rpartition("/")[2])))
+            return Nvcap(path, cap_node(self._major, self._minor(path, path.rpartition("/")[2]))), ""
         except DetectionError as error:
-            warnings.append(error.message)
-            return Nvcap(path)
+            return Nvcap(path), error.message
 
     def _minor(self, path: str, name: str) -> int:
         try:
@@ -145,9 +152,11 @@ class Nvcaps:
             self._reading.release()
 
     def read_ahead(self) -> None:
-        """Do the work of ``of_gpu`` for the GPUs that are bound, whose minors mostly are 0 and up."""
+        """Do the work of ``optional``, and of ``of_gpu`` for the GPUs that are bound: mostly minors from 0 on."""
         with self._reading:
             pass
+        for path in (MIG_CONFIG, MIG_MONITOR):
+            self.optional(path, [])
         try:
             count = len(os.listdir(host_path(self._host.nodes, GPUS)))
         except OSError:

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nvc.container.operations import Operation
     from nvc.inject.api import Context
-    from nvc.model import Container, DriverInfo, Gpu, MigDevice
+    from nvc.model import Container, DriverInfo, Gpu, MigDevice, ProcFile
     from nvc.request.options import ContainerOptions
 
 
@@ -23,6 +23,8 @@ class Planned:
         self._made_scope: plan.Scope | None = None
         self._shared = False
         self._driver: DriverInfo | None = None
+        #: A driver without nodes and CUDA version, what was planned of its files, and the copies for /proc.
+        self._planned_ahead: tuple[DriverInfo, tuple[Operation, ...], tuple[ProcFile, ...]] | None = None
         self.options = options
         self._capabilities = DriverCapabilities(options.capabilities)
 
@@ -50,11 +52,20 @@ class Planned:
 
     def mount_driver(self, driver: DriverInfo) -> None:
         """Plan the driver's files, common nodes and /proc/driver/nvidia (nvc_driver_mount)."""
+        self._driver = driver
+        ahead = self._planned_ahead
+        if ahead is not None and ahead[0] == driver.replace(cuda_version="", nodes=()):
+            _, files, copies = ahead
+        else:
+            files, copies = plan.driver_files(self._scope, driver), self._proc_files(driver)
+        self._operations += plan.driver_cover(self._scope, driver, copies)
+        self._operations += files
+        self._operations += plan.driver_nodes(self._scope, driver)
+
+    def _proc_files(self, driver: DriverInfo) -> tuple[ProcFile, ...]:
         from nvc.driver.runtime import read_proc_files
 
-        self._driver = driver
-        files = () if driver.platform else read_proc_files(self._context.host, log=self._context.log)
-        self._operations += plan.driver_mount(self._scope, driver, files)
+        return () if driver.platform else read_proc_files(self._context.host, log=self._context.log)
 
     def mount_device(self, gpu: Gpu) -> None:
         """Plan a GPU (nvc_device_mount)."""

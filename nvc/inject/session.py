@@ -168,12 +168,13 @@ class ContainerSession(Planned):
         # The profile of graphics, which names the GPUs, comes first.
         if "graphics" in self._capabilities.libraries:
             return
-        operations = (*plan.driver_mount(self._scope, driver, ()), *self._ldcache_update(driver))
-        first, _ = divide(plan.merge(operations))
+        files = plan.driver_files(self._scope, driver)
+        first, _ = divide(plan.merge((*files, *self._ldcache_update(driver))))
         try:
             self._applying = self._client.begin_apply(ApplyRequest(self._context.host.root, first), deadline=self._left)
         except OSError:
-            pass  # no descriptor is left: it is applied when the plan is known
+            return  # no descriptor is left: it is applied when the plan is known
+        self._planned_ahead = driver, files, self._proc_files(driver)
 
     def apply(self, *, last: bool = False) -> None:
         """Carry the plan out. last: nothing else follows. Raises MountError or LdcacheError after everything was taken

@@ -105,7 +105,10 @@ def test_nvcaps_of_bound_gpus_are_read_ahead(machine: Machine, monkeypatch: pyte
     machine.cache.unlink()
     assert plain.gpus[0].mig_nodes
     read: list[str] = []
-    parse = nvcaps.mig_minors
+    parse, minor, optional = nvcaps.mig_minors, nvcaps.read_minor, [nvcaps.MIG_CONFIG, nvcaps.MIG_MONITOR]
+    monkeypatch.setattr(
+        nvcaps, "read_minor", lambda host, path: (read.append(path) if path in optional else None) or minor(host, path)
+    )
     monkeypatch.setattr(nvcaps, "mig_minors", lambda text, gpu: read.append(f"GPU {gpu}") or parse(text, gpu))
 
     def query() -> tuple[NvmlSystem, tuple[NvmlGpu, ...]]:
@@ -117,7 +120,7 @@ def test_nvcaps_of_bound_gpus_are_read_ahead(machine: Machine, monkeypatch: pyte
         machine.host, machine.options, query, cache=str(machine.cache), log=machine.log, environ=machine.environ
     )
     assert found == plain
-    assert read == [f"GPU {gpu.minor}" for gpu in plain.gpus] + ["queried"]
+    assert read == [*optional, *(f"GPU {gpu.minor}" for gpu in plain.gpus), "queried"]
 
 
 def test_without_a_cache_nothing_is_watched(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

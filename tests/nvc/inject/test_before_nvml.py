@@ -152,6 +152,26 @@ def test_a_plan_that_is_not_applied_leaves_nothing(machine: Path, rootfs: Path) 
 
 
 @isolated
+def test_what_was_planned_before_nvml_is_taken_for_the_same_driver_alone(machine: Path, rootfs: Path) -> None:
+    for is_same in (True, False):
+        with (
+            container(rootfs) as pid,
+            Context(Config(sim=str(machine))) as context,
+            context.container(ContainerConfig(pid, str(rootfs)), OPTIONS) as session,
+        ):
+            driver = context.driver_info()
+            session.mount_driver(driver)
+            wanted, session._operations = session._operations, []
+            before = driver.replace(cuda_version="", nodes=())
+            session.begin_apply(before if is_same else before.replace(libraries=before.libraries[1:]))
+            assert session._planned_ahead is not None
+            session.mount_driver(driver)
+            assert session._operations == wanted
+            ahead = {id(operation) for operation in session._planned_ahead[1]}
+            assert any(id(operation) in ahead for operation in session._operations) is is_same
+
+
+@isolated
 def test_nothing_is_begun_for_graphics(machine: Path, rootfs: Path) -> None:
     for word in ("graphics", "display"):
         with container(rootfs) as pid:
