@@ -10,7 +10,7 @@
 # CUDA_VISIBLE_DEVICES  the UUID of the GPU that tests/gpu/enforce and tests/gpu/bench measure (default: the first), for runs on several GPUs at once
 # NVC_GPU_PARTS  of tests/gpu/enforce only these parts, with commas: quota,kill,seen,cap,tenants,overhead,start,frameworks,
 #              containers,refs,two (two GPUs, else skipped),kinds,oversubscribe; of the guard: trace,fairness,caps2,attach,guardcost,guardquota,many,attacks,faults,stop,requests,
-#              computed,ranks (two GPUs, else skipped),lent (imports),open (attacks and facts for what is open),sequences (hostile ones; NVC_PLAYED_SECONDS: how long,
+#              computed,ranks (two GPUs, else skipped),lent (imports),open (attacks and facts for what is open),engines (of groups and channels),sequences (hostile ones; NVC_PLAYED_SECONDS: how long,
 #              default 45), contain (faults of one tenant beside another, and their Xids), mps (a client of the host's MPS)
 #              Of tests/gpu/bench, only if they are named: latency-experiments (what a service waits for, lever by lever; 3 minutes),
 #              services (make bench-gpu: services beside neighbours; NVC_BENCH_SECONDS, NVC_BENCH_WINDOW, NVC_BENCH_ROWS).

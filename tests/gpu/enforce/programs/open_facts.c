@@ -3,6 +3,7 @@
  *   open_facts streams    64 streams mark a word each; says how many had within a second ("done 64")
  *   open_facts orphans N  N contexts; at a line, the CUDA library's clients of the resource manager are freed by their handles, while UVM's file
  *                         stays open; at another one the program ends. It says "made" and "freed", with how many there were.
+ *   open_facts copies     copies from the host and back without end; "copies 1" after the first
  * Layouts: nvos.h.
  */
 #define _GNU_SOURCE
@@ -113,12 +114,40 @@ static int orphans (unsigned count)
     _exit (0);
 }
 
+/* Copies from the host and back by two streams, without end. */
+static int copies (void)
+{
+    const size_t bytes = 64 * MIB;
+    CUstream made[2];
+    CUdeviceptr there[2];
+    void *here[2];
+
+    begin_cuda ();
+    for (unsigned i = 0; i < 2; i++) {
+        MUST (cuStreamCreate (&made[i], CU_STREAM_NON_BLOCKING));
+        MUST (cuMemAlloc (&there[i], bytes));
+        MUST (cuMemAllocHost (&here[i], bytes));
+    }
+    for (unsigned round = 0;; round++) {
+        for (unsigned j = 0; j < 4; j++) {
+            MUST (cuMemcpyHtoDAsync (there[0], here[0], bytes, made[0]));
+            MUST (cuMemcpyDtoHAsync (here[1], there[1], bytes, made[1]));
+        }
+        MUST (cuStreamSynchronize (made[0]));
+        MUST (cuStreamSynchronize (made[1]));
+        if (round == 0)
+            say ("copies", 1);
+    }
+}
+
 int main (int argc, char **argv)
 {
     if (argc > 1 && strcmp (argv[1], "streams") == 0)
         return streams ();
     if (argc > 2 && strcmp (argv[1], "orphans") == 0)
         return orphans ((unsigned) atoi (argv[2]));
-    fprintf (stderr, "usage: open_facts streams | orphans COUNT\n");
+    if (argc > 1 && strcmp (argv[1], "copies") == 0)
+        return copies ();
+    fprintf (stderr, "usage: open_facts streams | orphans COUNT | copies\n");
     return 2;
 }

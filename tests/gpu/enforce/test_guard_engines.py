@@ -1,0 +1,257 @@
+"""Ways round weight and cap by the engine that a group says, and by how channels begin (native/rm/runlist.c, start.c).
+
+What only source says of the driver is written down without a guard first; nothing is asserted of it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.gpu.enforce.conftest import PROGRAMS, Starts
+from tests.support.bed import Bed
+from tests.support.gpumeasure import compile_programs
+from tests.support.guarded import GuardedTenant, Guarding
+from tests.support.share_kinds import GIB
+from tests.support.share_table import Table
+from tests.support.spoken import Silent, Spoken
+
+pytestmark = [pytest.mark.gpu, pytest.mark.system]
+
+CAP, POINTS = 20, 1.0
+SETTLE, MEASURED = 0.3, 2.0
+SHORT, LONG = 0.65, 30
+#: NV2080_ENGINE_TYPE_*: of compute; a copy engine of its own runlist; one on the runlist of compute.
+GRAPHICS, COPY, WITH_GRAPHICS = 1, 11, 9
+#: libcuda's copy groups are of COPY2 to COPY4 (H200, 580.159.04).
+COPIES = (11, 12, 13)
+PROGRAM = 15
+
+
+@pytest.fixture(scope="module")
+def programs(whole_bed: Bed) -> Path:
+    sources = [PROGRAMS / name for name in ("burn.cu", "open_facts.c")]
+    return compile_programs(sources, whole_bed.directory("programs"))
+
+
+@pytest.fixture(scope="module")
+def preload(whole_bed: Bed) -> str:
+    """engines.so before interpose.so: what the first changes the second sees."""
+    place = whole_bed.directory("engines")
+    for name in ("engines", "interpose"):
+        source = PROGRAMS / f"interpose/{name}.c"
+        command = ["gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-o", f"{place}/{name}.so"]
+        subprocess.run([*command, str(source), "-lpthread", "-ldl"], check=True)
+    return f"{place}/engines.so:{place}/interpose.so"
+
+
+def _noted(out: Path) -> str:
+    lines = out.read_text().splitlines() if out.exists() else []
+    return "; ".join(f"{line} ({lines.count(line)})" for line in sorted(set(lines))) or "nothing"
+
+
+def _line(program: Spoken) -> str:
+    """What a program that may not start says first; empty: it ended."""
+    try:
+        return program.line()
+    except Silent:
+        return ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "facts",
+        "undelayed",
+        f"move={GRAPHICS}:{COPY}",
+        f"move={GRAPHICS}:{WITH_GRAPHICS}",
+        f"move={COPY}:{WITH_GRAPHICS}",
+        f"move={COPY}:{GRAPHICS}",
+        "lone",
+    ],
+)
+def test_what_the_driver_makes_of_engines(
+    bed: Bed, environment: dict[str, str], programs: Path, preload: str, table: Table, words: str
+) -> None:
+    """Facts, without a guard: which engines libcuda says, and which programs still compute (``done 64``)."""
+    out = bed.directory("facts") / "out"
+    more = {"LD_PRELOAD": preload, "ENGINES": words, "INTERPOSE_OUT": str(out), "CUDA_DEVICE_MAX_CONNECTIONS": "32"}
+    try:
+        done = subprocess.run(
+            [str(programs / "open_facts"), "streams"],
+            env={**environment, **more},
+            capture_output=True,
+            text=True,
+            timeout=PROGRAM,
+            check=False,
+        )
+        said = f"{done.stdout.strip()} {done.stderr.strip()[-120:]}, exit code {done.returncode}"
+    except subprocess.TimeoutExpired:
+        said = f"ended after {PROGRAM} s"
+    table.add(f"engines: {words}", got=f"{said}; {_noted(out)}")
+
+
+def test_whether_a_channel_of_a_running_group_starts_by_itself(
+    bed: Bed, environment: dict[str, str], programs: Path, preload: str, table: Table
+) -> None:
+    """n23 and n53 rest on the answer. As test_guard_open.py's ``first``, of channels that do not ask for a delay.
+
+    ``done 64`` says that they run.
+    """
+    out = bed.directory("undelayed") / "out"
+    more = {"INTERPOSE": "first", "ENGINES": "undelayed", "CUDA_DEVICE_MAX_CONNECTIONS": "32"}
+    try:
+        done = subprocess.run(
+            [str(programs / "open_facts"), "streams"],
+            env={**environment, **more, "LD_PRELOAD": preload, "INTERPOSE_OUT": str(out)},
+            capture_output=True,
+            text=True,
+            timeout=PROGRAM,
+            check=False,
+        )
+        said = f"{done.stdout.strip()}, exit code {done.returncode}"
+    except subprocess.TimeoutExpired:
+        said = f"ended after {PROGRAM} s"
+    table.add("n23: channels without DELAY_CHANNEL_SCHEDULING, made in a group that runs", got=f"{said}; {_noted(out)}")
+
+
+@pytest.mark.parametrize(
+    ("words", "milliseconds"),
+    [
+        (f"move={GRAPHICS}:{COPY}", SHORT),
+        (f"move={GRAPHICS}:{WITH_GRAPHICS}", SHORT),
+        ("undelayed", SHORT),
+        ("unasked", LONG),
+        ("lone", SHORT),
+    ],
+)
+def test_a_cap_holds_whatever_a_group_says(
+    bed: Bed,
+    guarding: Guarding,
+    start: Starts,
+    programs: Path,
+    preload: str,
+    table: Table,
+    words: str,
+    milliseconds: float,
+) -> None:
+    """A program that the guard keeps from starting has nothing."""
+    out = bed.directory("capped") / "out"
+    tenant = guarding.tenant(memory=8 * GIB)
+    part = 0.0
+    more = {"LD_PRELOAD": preload, "ENGINES": words, "INTERPOSE_OUT": str(out)}
+    with start(
+        "burn", "long" if milliseconds == LONG else "plain", milliseconds, tenant=tenant, seconds=PROGRAM, **more
+    ) as program:
+        first = _line(program)
+        if first:
+            rates = []
+            for cap in (100, CAP):
+                tenant.set(cap=cap * 10)
+                program.ask(f"rate {SETTLE}")
+                rates.append(float(program.ask(f"rate {MEASURED}")))
+            part = 100 * rates[1] / rates[0]
+    good = part <= CAP + POINTS
+    table.add(
+        f"{words}, kernels of {milliseconds} ms, cap {CAP} %",
+        goal=f"<= {CAP + POINTS:g} %, or it does not start",
+        got=f"{f'{part:.2f} %' if first else 'did not start'}; {_noted(out)}; refused {dict(tenant.refused())}",
+        good=good,
+    )
+    assert good
+
+
+@pytest.mark.parametrize("words", ["lone", "undelayed"])
+def test_a_changed_weight_is_in_force(
+    bed: Bed, guarding: Guarding, start: Starts, programs: Path, preload: str, table: Table, words: str
+) -> None:
+    """n56, of channels without a group: whether SET_CHANNEL_PROPERTIES of one that runs is in force is not known."""
+    out = bed.directory("weight") / "out"
+    one, other = (guarding.tenant(memory=8 * GIB, weight=50) for _ in range(2))
+    part, first_said = 0.0, ""
+    more = {"LD_PRELOAD": preload, "ENGINES": words, "INTERPOSE_OUT": str(out)}
+    with start("burn", "plain", SHORT, tenant=one, seconds=PROGRAM, **more) as first:
+        first_said = _line(first)
+        if first_said:
+            with start("burn", "plain", SHORT, first_said.split()[2], tenant=other) as second:
+                second.line()
+                one.set(weight=10)
+                other.set(weight=90)
+                rates = [1.0, 1.0]
+                for seconds in (SETTLE, MEASURED):
+                    for program in (first, second):
+                        program.tell(f"rate {seconds}")
+                    rates = [float(program.line()) for program in (first, second)]
+                part = 100 * rates[0] / sum(rates)
+    good = not first_said or abs(part - 10) <= POINTS
+    table.add(
+        f"{words}: weight 50, then 10 of 100",
+        goal=f"within {POINTS:g} points, or it does not start",
+        got=f"{f'{part:.2f} %' if first_said else 'did not start'}; {_noted(out)}",
+        good=good,
+    )
+    assert good
+
+
+@pytest.mark.parametrize("words", ["facts", *(f"move={copy}:{WITH_GRAPHICS}" for copy in COPIES)])
+def test_copies_take_no_more_of_compute_than_their_cap(
+    bed: Bed, guarding: Guarding, start: Starts, programs: Path, preload: str, table: Table, words: str
+) -> None:
+    """Copies of an engine on the graphics engine's runlist take turns with a neighbour's kernels."""
+    out = bed.directory("copies") / "out"
+    computes, copies = guarding.tenant(memory=8 * GIB), guarding.tenant(memory=8 * GIB, cap=10 * 10)
+    more = {"LD_PRELOAD": preload, "ENGINES": words, "INTERPOSE_OUT": str(out)}
+    with start("burn", "plain", SHORT, tenant=computes) as program:
+        program.line()
+        program.ask(f"rate {SETTLE}")
+        solo = float(program.ask(f"rate {MEASURED}"))
+        with start("open_facts", "copies", tenant=copies, seconds=PROGRAM, **more) as copier:
+            said = _line(copier)
+            program.ask(f"rate {SETTLE}")
+            beside = float(program.ask(f"rate {MEASURED}"))
+    part = 100 * beside / solo
+    # A tenth of the time, and the switches of phases.
+    good = part >= 100 - 10 - 3
+    table.add(
+        f"copies of {words} under a cap of 10 %, beside kernels",
+        goal=">= 87 % for the neighbour",
+        got=f"{said or 'did not start'}; {_noted(out)}",
+        base=f"{solo:.2f}/s",
+        ratio=f"{part:.2f} %",
+        good=good,
+    )
+    assert good
+
+
+def test_a_wait_for_an_idle_channel_delays_no_neighbour(
+    bed: Bed, guarding: Guarding, start: Starts, programs: Path, preload: str, table: Table
+) -> None:
+    """0x41 is let through: the driver may wait for as long as its caller says, with the GPU's lock held."""
+    out = bed.directory("idle") / "out"
+    waits, capped = guarding.tenant(memory=8 * GIB), guarding.tenant(memory=8 * GIB)
+    more = {"LD_PRELOAD": preload, "ENGINES": "idle", "INTERPOSE_OUT": str(out)}
+    with start("burn", "plain", SHORT, tenant=capped) as program:
+        program.line()
+        program.ask(f"rate {SETTLE}")
+        solo = float(program.ask(f"rate {MEASURED}"))
+        with start("burn", "long", 1000, tenant=waits, **more) as waiter:
+            waiter.line()
+            capped.set(cap=CAP * 10)
+            program.ask(f"rate {SETTLE}")
+            part = 100 * float(program.ask(f"rate {5 * MEASURED}")) / solo
+    good = abs(part - CAP) <= 2 and not _ended(capped)
+    table.add(
+        f"0x41 beside a tenant with cap {CAP} %",
+        goal=f"within 2 points of {CAP} %, nothing ended",
+        got=f"{_noted(out)}; refused {dict(capped.refused())}",
+        base=f"{solo:.2f}/s",
+        ratio=f"{part:.2f} %",
+        good=good,
+    )
+    assert good
+
+
+def _ended(tenant: GuardedTenant) -> bool:
+    return tenant.refused().get("edge-late", 0) > 0
