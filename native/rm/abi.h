@@ -73,8 +73,6 @@ enum rm_control_kind {
     CONTROL_GET_TIMESLICE,
     CONTROL_SHARE_POLICY, /* CLIENT_SET_INHERITED_SHARE_POLICY: no wider than the tenant */
     CONTROL_PREEMPTION, /* GR_SET_CTXSW_PREEMPTION_MODE: of the finest kind only */
-    CONTROL_BIND, /* to an engine */
-    CONTROL_PREEMPT, /* PREEMPT: not for long */
     CONTROL_FB_INFO,      /* FB_GET_INFO_V2 */
     CONTROL_FB_INFO_LIST, /* FB_GET_INFO: the list is a second pointer */
     CONTROL_PIDS,

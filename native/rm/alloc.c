@@ -96,9 +96,8 @@ static bool is_serialized (const struct rm_call *call)
 static enum rm_verdict context_begin (struct rm *rm, struct rm_call *call)
 {
     const NVOS21_PARAMETERS *head = call->head;
-    bool is_said = call->params != NULL && !runlist_is_unsaid (rm, call->own.class);
     uint64_t bytes = schedule_context_bytes (rm, call->own.class->kind, tracker_find (rm, head->hRoot, parent_of (head)),
-                                             call->params, is_said ? call->params_size : 0);
+                                             call->params, call->params != NULL ? call->params_size : 0);
 
     call->own.gpu = tracker_gpu_of (rm, head->hRoot, parent_of (head));
     if (bytes == 0 || call->own.gpu < 0)
@@ -187,19 +186,15 @@ enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
         note (rm, RM_BAD_POINTER, rm_request_number (call->request));
         return RM_UNKNOWN;
     }
-    if (is_guard (rm) && runlist_refuses (rm, tracker_find (rm, head->hRoot, parent_of (head)), class))
+    if (is_guard (rm) && class->kind == CLASS_COMPUTE &&
+        !schedule_may_compute (rm, tracker_find (rm, head->hRoot, parent_of (head))))
         return refuse (rm, call, status, NV_ERR_INVALID_CLASS, RM_FORBIDDEN_CLASS, number);
     if (is_guard (rm) && is_about_other_client (rm, call, class))
         return refuse (rm, call, status, NV_ERR_INVALID_CLIENT, RM_FORBIDDEN_CLASS, number);
     if (is_guard (rm) && has_params && has_address (number))
         ((NV_MEMORY_ALLOCATION_PARAMS *) call->params)->address = 0;
-    if (class->kind == CLASS_GROUP || class->kind == CLASS_CHANNEL) {
-        enum rm_verdict verdict = context_begin (rm, call);
-
-        if (verdict == RM_PERFORM && class->kind == CLASS_CHANNEL)
-            start_delay (rm, call, tracker_find (rm, head->hRoot, parent_of (head)));
-        return verdict;
-    }
+    if (class->kind == CLASS_GROUP || class->kind == CLASS_CHANNEL)
+        return context_begin (rm, call);
     if (class->kind != CLASS_VIDEO_MEMORY)
         return RM_PERFORM;
     if (!has_params) {
@@ -222,10 +217,9 @@ void alloc_end (struct rm *rm, struct rm_call *call, bool done)
     const struct rm_class *class = call->own.class;
     uint8_t kind = class != NULL ? class->kind : CLASS_UNKNOWN;
     uint32_t handle = ((const NVOS21_PARAMETERS *) call->head)->hObjectNew;
-    bool has_params = call->params != NULL && class != NULL && call->params_size >= class->size && !runlist_is_unsaid (rm, class);
+    bool has_params = call->params != NULL && class != NULL && call->params_size >= class->size;
     struct object *object;
 
-    start_undelay (call);
     if (!done || get32 (call->head, status_at (call)) != 0) {
         memory_refund (rm, call->own.gpu, call->own.reserved);
         memory_drop (rm, taken (call));
@@ -263,13 +257,9 @@ void alloc_end (struct rm *rm, struct rm_call *call, bool done)
         object->context_bytes = call->own.reserved;
         object->context_gpu = call->own.gpu;
         schedule_added (rm, object, has_params ? call->params : NULL, has_params ? class->size : 0);
-        if (call->own.is_delayed)
-            start_delayed (rm, object);
         break;
     default:
         schedule_added (rm, object, has_params ? call->params : NULL, has_params ? class->size : 0);
-        if (is_guard (rm) && runlist_moves (rm, object->parent, class, call->params))
-            schedule_joined (rm, schedule_group_of (object->parent) != NULL ? object->parent->parent : object->parent);
     }
 }
 

@@ -101,19 +101,6 @@ static void set_preemption (struct rm *rm, struct rm_call *call)
     params->cilpPreemptMode = NV2080_GR_PREEMPTION_COMPUTE_CILP;
 }
 
-/* The driver, and the GPU's firmware, take no other call while one waits; one that is not waited for must not be followed by another. */
-#define PREEMPT_US 100000u
-
-static void limit_wait (struct rm_call *call)
-{
-    NVA06C_CTRL_PREEMPT_PARAMS *params = call->params;
-
-    __builtin_memcpy (&call->own.reserved, params, sizeof (*params));
-    if (!params->bManualTimeout || params->timeoutUs > PREEMPT_US)
-        params->timeoutUs = PREEMPT_US;
-    params->bWait = params->bManualTimeout = 1;
-}
-
 static void preemption_set (struct rm_call *call)
 {
     ((NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS *) call->params)->cilpPreemptMode = (uint32_t) call->own.reserved;
@@ -150,6 +137,10 @@ enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
         note (rm, RM_UNKNOWN_OBJECT, rm_request_number (call->request));
         return end_here (call, NV_ERR_OBJECT_NOT_FOUND, RM_REFUSED);
     }
+    if (is_guard (rm) && !schedule_may_bind (rm, call)) {
+        note (rm, RM_FORBIDDEN_CONTROL, number);
+        return end_here (call, NV_ERR_INVALID_ARGUMENT, RM_REFUSED);
+    }
     if (is_guard (rm) && control_is_start (number) && !start_may (rm, head))
         return end_here (call, NV_ERR_INSUFFICIENT_RESOURCES, RM_REFUSED);
     switch (control->kind) {
@@ -164,21 +155,10 @@ enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
         if (control->kind == CONTROL_SCHEDULING)
             note (rm, RM_SCHEDULING_CONTROL, number);
         return end_here (call, 0, RM_ANSWERED);
-    case CONTROL_BIND:
-        if (is_guard (rm) && !runlist_may_bind (rm, head->hClient, head->hObject, get32 (call->params, 0))) {
-            note (rm, RM_FORBIDDEN_CONTROL, number);
-            return end_here (call, NV_ERR_INVALID_ARGUMENT, RM_REFUSED);
-        }
-        break;
     case CONTROL_PREEMPTION:
         if (!is_guard (rm))
             return RM_PASS;
         set_preemption (rm, call);
-        return RM_PERFORM;
-    case CONTROL_PREEMPT:
-        if (!is_guard (rm))
-            return RM_PASS;
-        limit_wait (call);
         return RM_PERFORM;
     case CONTROL_SHARE_POLICY:
         if (!is_guard (rm))
@@ -223,7 +203,7 @@ void control_end (struct rm *rm, struct rm_call *call, bool done)
 
     if (control == NULL)
         return;
-    start_end (rm, call, done);
+    start_end (call);
     is_good = done && ((const NVOS54_PARAMETERS *) call->head)->status == 0;
     if (is_good && is_guard (rm) && call->node == RM_NODE_CONTROL)
         (void) evidence_client (rm, call, call->file, ((const NVOS54_PARAMETERS *) call->head)->hClient);
@@ -233,9 +213,6 @@ void control_end (struct rm *rm, struct rm_call *call, bool done)
         break;
     case CONTROL_PREEMPTION:
         preemption_set (call);
-        break;
-    case CONTROL_PREEMPT:
-        __builtin_memcpy (call->params, &call->own.reserved, sizeof (NVA06C_CTRL_PREEMPT_PARAMS));
         break;
     case CONTROL_GET_TIMESLICE:
         group = compute_group (rm, call);

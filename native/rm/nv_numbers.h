@@ -76,7 +76,6 @@
 #define KEPLER_CHANNEL_GROUP_A 0xa06cu
 #define TURING_CHANNEL_GPFIFO_A 0xc46fu
 #define TURING_COMPUTE_A 0xc5c0u
-#define AMPERE_CHANNEL_GPFIFO_A 0xc56fu
 #define HOPPER_CHANNEL_GPFIFO_A 0xc86fu
 #define HOPPER_COMPUTE_A 0xcbc0u
 
@@ -135,18 +134,6 @@
 #define NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2 0x20802096u
 #define NV2080_GPUMON_PID_INVALID 0xffffffffu
 #define NV2080_CTRL_CMD_CE_GET_CAPS 0x20802a01u
-#define NV2080_CTRL_CMD_CE_GET_CAPS_V2 0x20802a03u
-/* A mask of the first byte: on the runlist of the graphics engine. */
-#define NV2080_CTRL_CE_CAPS_CE_GRCE 0x1u
-/* class/cl2080_notification.h */
-#define NV2080_ENGINE_TYPE_COPY0 0x9u
-#define NV2080_ENGINE_TYPE_COPY9 0x12u
-#define NV2080_ENGINE_TYPE_COPY10 0x34u
-#define NV2080_ENGINE_TYPE_COPY19 0x3du
-/* class/clb0b5sw.h: engineType is a copy engine's number; in version 1 one of NV2080_ENGINE_TYPE_* */
-#define NVB0B5_ALLOCATION_PARAMETERS_VERSION_0 0x0u
-/* alloc/alloc_channel.h */
-#define NVOS04_FLAGS_DELAY_CHANNEL_SCHEDULING 0x40u
 /* ctrl/ctrl503c.h, ctrl/ctrl90cd.h, ctrl/ctrla06c.h, ctrl/ctrla06f/ctrla06fgpfifo.h */
 #define NV503C_CTRL_CMD_REGISTER_VA_SPACE 0x503c0102u
 #define NV503C_CTRL_CMD_UNREGISTER_VA_SPACE 0x503c0103u
@@ -156,6 +143,7 @@
 #define NV_EVENT_BUFFER_FLAG_OVERFLOW_POLICY_KEEP_NEWEST 0x2u
 #define NVA06C_CTRL_CMD_GPFIFO_SCHEDULE 0xa06c0101u
 #define NVA06C_CTRL_CMD_BIND 0xa06c0102u
+#define NVA06F_CTRL_CMD_BIND 0xa06f0104u
 #define NVA06C_CTRL_CMD_SET_TIMESLICE 0xa06c0103u
 #define NVA06C_CTRL_CMD_GET_TIMESLICE 0xa06c0104u
 #define NVA06C_CTRL_CMD_PREEMPT 0xa06c0105u
@@ -163,7 +151,6 @@
 #define NVA06C_CTRL_CMD_SET_INTERLEAVE_LEVEL 0xa06c0107u
 #define NVA06C_CTRL_CMD_MAKE_REALTIME 0xa06c0110u
 #define NVA06F_CTRL_CMD_GPFIFO_SCHEDULE 0xa06f0103u
-#define NVA06F_CTRL_CMD_BIND 0xa06f0104u
 #define NVA06F_CTRL_CMD_SET_INTERLEAVE_LEVEL 0xa06f0109u
 
 /* uvm_linux_ioctl.h, uvm_ioctl.h: requests are plain integers */

@@ -6,7 +6,7 @@
 #ifndef NVC_RM_NV_PARAMS_H
 #define NVC_RM_NV_PARAMS_H
 
-#include "nv_schedule.h"
+#include "nvos.h"
 
 /* --- classes ----------------------------------------------------------------------------------------------------- */
 
@@ -82,14 +82,7 @@ typedef struct NV_PACKED {
     uint64_t userdOffset[8];
     uint32_t engineType;
 } NV_CHANNEL_ALLOC_PARAMS;
-NV_AT (NV_CHANNEL_ALLOC_PARAMS, flags, 20);
 NV_AT (NV_CHANNEL_ALLOC_PARAMS, engineType, 128);
-
-/* class/clb0b5sw.h: *_DMA_COPY_* */
-typedef struct NV_PACKED {
-    uint32_t version, engineType;
-} NVB0B5_ALLOCATION_PARAMETERS;
-NV_SIZE (NVB0B5_ALLOCATION_PARAMETERS, 8);
 
 /* class/cl90cd.h: NV_EVENT_BUFFER. The driver writes records into one memory and where the next one goes into another. */
 typedef struct NV_PACKED {
@@ -329,6 +322,20 @@ typedef struct NV_PACKED {
 NV_SIZE (NV2080_CTRL_GPU_GET_PID_INFO_PARAMS, 14408);
 NV_AT (NV2080_CTRL_GPU_GET_PID_INFO_PARAMS, pidInfoList, 8);
 
+/* ctrl/ctrl2080/ctrl2080fifo.h */
+typedef struct NV_PACKED {
+    uint8_t bDisable, pad1[3];
+    uint32_t numChannels;
+    uint8_t bOnlyDisableScheduling, bRewindGpPut, pad10[6];
+    NvP64 pRunlistPreemptEvent;
+    NvHandle hClientList[64], hChannelList[64];
+} NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS;
+NV_SIZE (NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS, 536);
+NV_AT (NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS, numChannels, 4);
+NV_AT (NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS, pRunlistPreemptEvent, 16);
+NV_AT (NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS, hClientList, 24);
+NV_AT (NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS, hChannelList, 280);
+
 /* ctrl/ctrl2080/ctrl2080{gpumon,perf}.h. Samples follow the head, NV2080_CTRL_PERF_GPUMON_SAMPLE_COUNT_PERFMON_UTIL of them: each a time stamp in
  * nanoseconds, then the engines fb, gr, nvenc, nvdec, and from 550 on nvjpg and nvofa. Of an engine this is the beginning; a name of 100 bytes
  * follows, and from 570 on a pointer. util: 1/10000. */
@@ -360,5 +367,23 @@ typedef struct NV_PACKED {
 } NV503C_CTRL_REGISTER_VIDMEM_PARAMS;
 NV_SIZE (NV503C_CTRL_REGISTER_VIDMEM_PARAMS, 32);
 NV_AT (NV503C_CTRL_REGISTER_VIDMEM_PARAMS, address, 8);
+
+/* ctrl/ctrla06c.h. Microseconds. */
+typedef struct NV_PACKED {
+    uint64_t timesliceUs;
+} NVA06C_CTRL_TIMESLICE_PARAMS;
+NV_SIZE (NVA06C_CTRL_TIMESLICE_PARAMS, 8);
+
+/* ctrl/ctrl2080/ctrl2080gr.h: GR_SET_CTXSW_PREEMPTION_MODE; and where compute stops when its time is over. */
+#define NV2080_GR_PREEMPTION_FLAGS_CILP_SET 0x1u
+#define NV2080_GR_PREEMPTION_COMPUTE_CILP 0x2u /* at any instruction; 1: at the end of a block, 0: of the kernel */
+typedef struct NV_PACKED {
+    uint32_t flags;
+    NvHandle hChannel;
+    uint32_t gfxpPreemptMode, cilpPreemptMode;
+    uint64_t grRouteInfo[2];
+} NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS;
+NV_SIZE (NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS, 32);
+NV_AT (NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS, cilpPreemptMode, 12);
 
 #endif

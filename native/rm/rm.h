@@ -99,7 +99,6 @@ struct rm_call {
         uint64_t serial; /* of the object that the call is about: handles are used again */
         uint32_t number; /* class, control or function, as rm_begin read it */
         const struct rm_class *class; /* its row, of an allocation; NULL: none */
-        bool is_delayed; /* of a channel: rm delays its start, its maker does not */
         uint64_t outcome; /* of an allocation that is continued by a guard: its number (rm_outcome_over) */
     } own;
 };

@@ -44,7 +44,7 @@ void schedule_tell_changed (struct rm *rm)
             rm->host->groups_changed (rm->context, gpu);
 }
 
-const struct object *schedule_subdevice (const struct rm *rm, const struct client *client, int gpu)
+static const struct object *subdevice_of (const struct rm *rm, const struct client *client, int gpu)
 {
     for (const struct object *at = client->subdevices; at != NULL; at = at->role_after)
         if (tracker_gpu (rm, at) == gpu)
@@ -60,7 +60,7 @@ const struct object *schedule_subdevice (const struct rm *rm, const struct clien
 static long switch_channels (struct rm *rm, const struct client *by, struct object *const *channels, uint32_t count, int gpu,
                              bool frozen)
 {
-    const struct object *subdevice = by != NULL ? schedule_subdevice (rm, by, gpu) : NULL;
+    const struct object *subdevice = by != NULL ? subdevice_of (rm, by, gpu) : NULL;
     _Alignas (uint64_t) NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS params;
     long result;
 
@@ -90,7 +90,7 @@ static long switch_all (struct rm *rm, struct object *const *channels, uint32_t 
     long problem, first_problem, result;
 
     for (uint32_t i = 0; i < count && by == NULL; i++)
-        if (schedule_subdevice (rm, channels[i]->client, gpu) != NULL)
+        if (subdevice_of (rm, channels[i]->client, gpu) != NULL)
             by = channels[i]->client;
     first_problem = switch_channels (rm, by, channels, count, gpu, frozen);
     if (first_problem == 0 || channels[0]->client == channels[count - 1]->client)
@@ -99,7 +99,7 @@ static long switch_all (struct rm *rm, struct object *const *channels, uint32_t 
     for (uint32_t first = 0, next; first < count; first = next) {
         for (next = first + 1; next < count && channels[next]->client == channels[first]->client;)
             next++;
-        if (schedule_subdevice (rm, channels[first]->client, gpu) != NULL)
+        if (subdevice_of (rm, channels[first]->client, gpu) != NULL)
             by = channels[first]->client;
         if (frozen && first_problem > 0)
             switch_channels (rm, by, channels + first, next - first, gpu, false);
@@ -182,7 +182,7 @@ unsigned rm_channels (const struct rm *rm, struct rm_channel *channels, unsigned
 
             if (count >= capacity)
                 continue;
-            subdevice = schedule_subdevice (rm, client, gpu);
+            subdevice = subdevice_of (rm, client, gpu);
             to->file = client->file->link.key;
             to->client = (uint32_t) (at->link.key >> 32);
             to->subdevice = subdevice != NULL ? (uint32_t) subdevice->link.key : 0;
@@ -211,38 +211,6 @@ static void compute_channel (struct rm *rm, struct object *channel)
     /* Groups come and go between two decisions of the scheduler. */
     if (is_guard (rm))
         (void) schedule_before_run (rm, channel);
-}
-
-void schedule_joined (struct rm *rm, struct object *object)
-{
-    struct object *at = object;
-
-    if (object->kind == CLASS_CHANNEL)
-        compute_channel (rm, object);
-    for (bool is_first = true; object->kind == CLASS_GROUP && (is_first || at != object); is_first = false) {
-        at->is_compute = true;
-        for (struct object *below = at->child; below != NULL; below = below->after)
-            if (below->kind == CLASS_CHANNEL)
-                compute_channel (rm, below);
-        at = at->same_after != NULL ? at->same_after : at;
-    }
-}
-
-/* A group in which a channel is made of which the engine is not known. Its context is charged over the limit: the group is there. */
-static void join_unknown (struct rm *rm, struct object *group)
-{
-    struct object *at = group, *charged = group;
-
-    schedule_joined (rm, group);
-    do {
-        charged = at->context_bytes != 0 ? at : charged;
-        at->engine = 0;
-        at = at->same_after != NULL ? at->same_after : at;
-    } while (at != group);
-    if (charged->context_bytes != 0)
-        return;
-    group->context_gpu = tracker_gpu (rm, group);
-    memory_charge (rm, group->context_gpu, SCHEDULE_CONTEXT_BYTES, &group->context_bytes);
 }
 
 void schedule_found (struct rm *rm, struct object *object)
@@ -282,7 +250,6 @@ void schedule_duplicated (struct rm *rm, struct object *object, struct object *s
     object->is_found = source->is_found;
     object->made = source->made;
     object->slice = source->slice;
-    object->start_size = source->start_size;
     tracker_add_role (&object->client->groups, object);
 }
 
@@ -306,7 +273,7 @@ bool schedule_reaches (const struct rm *rm, const struct object *object)
 {
     int gpu = object != NULL ? tracker_gpu (rm, object) : GPU_UNKNOWN;
 
-    return gpu == RM_NO_GPU || (gpu >= 0 && schedule_subdevice (rm, object->client, gpu) != NULL);
+    return gpu == RM_NO_GPU || (gpu >= 0 && subdevice_of (rm, object->client, gpu) != NULL);
 }
 
 static bool is_at_or_below (const struct object *object, const struct object *top)
@@ -328,6 +295,34 @@ bool schedule_needs (const struct rm *rm, const struct object *object)
     return remains;
 }
 
+/* What a channel says, or the group that it is in. */
+static bool says_compute (const struct rm *rm, const struct object *object)
+{
+    const struct object *group = object->kind == CLASS_CHANNEL ? schedule_group_of (object) : NULL;
+
+    return (group != NULL ? group : object)->is_compute || schedule_computes (rm, object->engine);
+}
+
+/* An object of the graphics engine, or BIND, moves a group that said another engine to where it computes, on Ampere to Hopper without virtual functions
+ * (chandesConstruct_IMPL, kfifoRunlistSetId_GM107: source, 535 to 595). */
+bool schedule_may_compute (const struct rm *rm, const struct object *channel)
+{
+    return channel == NULL || channel->kind != CLASS_CHANNEL || says_compute (rm, channel);
+}
+
+bool schedule_may_bind (const struct rm *rm, const struct rm_call *call)
+{
+    const NVOS54_PARAMETERS *head = call->head;
+    const struct object *object;
+
+    if (head->cmd != NVA06C_CTRL_CMD_BIND && head->cmd != NVA06F_CTRL_CMD_BIND)
+        return true;
+    object = tracker_find (rm, head->hClient, head->hObject);
+    if (object == NULL || says_compute (rm, object))
+        return true;
+    return call->params != NULL && call->params_size >= sizeof (uint32_t) && !schedule_computes (rm, get32 (call->params, 0));
+}
+
 void schedule_added (struct rm *rm, struct object *object, const void *params, uint32_t params_size)
 {
     const NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS *of_group = params;
@@ -337,7 +332,7 @@ void schedule_added (struct rm *rm, struct object *object, const void *params, u
     /* Channel groups say their engine, and channels that have no group of their own. */
     if (object->kind == CLASS_GROUP) {
         object->engine = params_size >= sizeof (*of_group) ? of_group->engineType : 0;
-        object->is_compute = runlist_computes (rm, object, object->engine);
+        object->is_compute = schedule_computes (rm, object->engine);
         tracker_add_role (&object->client->groups, object);
     } else if (object->kind == CLASS_CHANNEL) {
         group = schedule_group_of (object);
@@ -345,11 +340,9 @@ void schedule_added (struct rm *rm, struct object *object, const void *params, u
             object->engine = group->engine;
         else if (params_size >= sizeof (*of_channel))
             object->engine = of_channel->engineType;
-        if (is_guard (rm) && group != NULL && !group->is_compute && params == NULL)
-            join_unknown (rm, group);
-        else if (group != NULL ? group->is_compute : runlist_computes (rm, object, object->engine))
+        if (group != NULL ? group->is_compute : schedule_computes (rm, object->engine))
             compute_channel (rm, object);
-    } else if (object->kind == CLASS_COMPUTE && object->parent->kind == CLASS_CHANNEL && object->parent->engine == 0) {
+    } else if (object->kind == CLASS_COMPUTE && object->parent->kind == CLASS_CHANNEL) {
         group = schedule_group_of (object->parent);
         if (group != NULL)
             group->is_compute = true;

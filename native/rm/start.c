@@ -2,7 +2,6 @@
  * GPFIFO_SCHEDULE: nothing else lets channels compute. The driver puts a change of a group's timeslice in force only where the group itself was started:
  * of one whose channels were started by a call for each, the first timeslice stays, on an H100 with 580.159.04 (docs/measured/h100-580.md). So a call
  * for a channel of a group becomes its group's. With bEnable 0 the driver does not stop a group (seen on an H200): it is not asked to.
- * A channel that is made in a group that runs is to run at once unless its maker says DELAY_CHANNEL_SCHEDULING (alloc_channel.h), as CUDA does.
  */
 #include "nv_params.h"
 #include "state.h"
@@ -62,54 +61,12 @@ enum rm_verdict start_begin (struct rm *rm, struct rm_call *call)
     return RM_PERFORM;
 }
 
-void start_end (struct rm *rm, const struct rm_call *call, bool done)
+void start_end (const struct rm_call *call)
 {
     NVOS54_PARAMETERS *head = call->head;
-    struct object *group, *at;
 
     if (!control_is_start (call->own.number) || call->own.reserved == 0)
         return;
-    group = at = tracker_find (rm, head->hClient, head->hObject);
     head->hObject = (uint32_t) call->own.reserved;
     head->cmd = call->own.number;
-    if (!done || head->status != 0 || group == NULL || group->kind != CLASS_GROUP)
-        return;
-    do {
-        at->start_size = (uint8_t) head->paramsSize;
-        at = at->same_after != NULL ? at->same_after : at;
-    } while (at != group);
-}
-
-void start_delay (const struct rm *rm, struct rm_call *call, const struct object *parent)
-{
-    NV_CHANNEL_ALLOC_PARAMS *params = call->params;
-
-    /* A group of another engine starts as its maker says, unless a channel makes it one that computes. */
-    if (!is_guard (rm) || params == NULL || parent == NULL || parent->kind != CLASS_GROUP ||
-        !(parent->is_compute || runlist_is_unsaid (rm, call->own.class)))
-        return;
-    call->own.is_delayed = (params->flags & NVOS04_FLAGS_DELAY_CHANNEL_SCHEDULING) == 0;
-    params->flags |= NVOS04_FLAGS_DELAY_CHANNEL_SCHEDULING;
-}
-
-void start_undelay (const struct rm_call *call)
-{
-    if (call->own.is_delayed)
-        ((NV_CHANNEL_ALLOC_PARAMS *) call->params)->flags &= ~NVOS04_FLAGS_DELAY_CHANNEL_SCHEDULING;
-}
-
-void start_delayed (struct rm *rm, struct object *channel)
-{
-    const struct object *group = schedule_group_of (channel);
-    int gpu = tracker_gpu (rm, channel);
-    uint8_t params[4] = { [ENABLE] = 1 };
-
-    if (group == NULL || !group->is_compute || group->start_size == 0 || group->start_size > sizeof (params))
-        return;
-    /* One that could not be stopped waits for its own GPFIFO_SCHEDULE. */
-    if ((gpu >= 0 && (rm->frozen & 1u << gpu) != 0 && !channel->is_stopped) || !outcome_allows (rm, channel) ||
-        !schedule_before_run (rm, channel))
-        return;
-    (void) schedule_control (rm, group->client->file->link.key, (uint32_t) (group->link.key >> 32), (uint32_t) group->link.key,
-                             NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, params, group->start_size);
 }

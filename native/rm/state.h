@@ -87,7 +87,6 @@ struct object {
     bool has_asked; /* group */
     bool is_found; /* group: it was not seen to be made */
     bool is_counted; /* in its client's maker's `reported` */
-    uint8_t start_size; /* group: of the params by which it was started; 0: it was not */
 };
 
 struct client {
@@ -167,7 +166,6 @@ struct rm {
     bool has_lost_named; /* of one that is not confirmed there is no record any more */
     uint32_t changed; /* GPUs whose groups changed: to be told at the end of the call */
     uint32_t frozen; /* GPUs that rm_freeze stopped */
-    uint32_t copies_known[RM_MAX_GPUS], copies_with_graphics[RM_MAX_GPUS]; /* copy engines: bits of runlist.c */
     uint64_t controls; /* rm's own, ever made */
     int32_t gpu_of_instance[RM_MAX_GPUS]; /* the driver's device instance -> the share's index */
     struct range *ranges; /* sorted, apart */
@@ -249,9 +247,6 @@ static inline struct object *schedule_group_of (const struct object *channel)
 /* A guard's channel that has no group of its own: the driver makes one for it, which no handle names. */
 bool schedule_is_lone (const struct rm *rm, const struct object *object);
 void schedule_added (struct rm *rm, struct object *object, const void *params, uint32_t params_size);
-/* Of a group, or a channel without one, that said another engine: it counts from now on. */
-void schedule_joined (struct rm *rm, struct object *object);
-const struct object *schedule_subdevice (const struct rm *rm, const struct client *client, int gpu);
 /* Bytes that the buffers of the context take which this group, or channel without one, would make; 0: it makes none. */
 uint64_t schedule_context_bytes (const struct rm *rm, uint8_t kind, const struct object *parent, const void *params,
                                  uint32_t params_size);
@@ -263,6 +258,9 @@ bool schedule_needs (const struct rm *rm, const struct object *object);
 long schedule_write_slice (struct rm *rm, struct object *object, uint32_t microseconds);
 /* Before a group, or a channel, is let through to compute: it has the share's timeslice. false: it could not be written. */
 bool schedule_before_run (struct rm *rm, struct object *object);
+/* Whether a graphics engine's object may be made on it; whether a call, if it is BIND, leaves the group on the engine that it said. */
+bool schedule_may_compute (const struct rm *rm, const struct object *channel);
+bool schedule_may_bind (const struct rm *rm, const struct rm_call *call);
 /* Whether its GPU is known and its client has a subdevice of it, by which channels are stopped. */
 bool schedule_reaches (const struct rm *rm, const struct object *object);
 /* One whose params are not known: it may compute. */
@@ -274,15 +272,6 @@ static inline void schedule_tell (struct rm *rm)
     if (rm->changed != 0)
         schedule_tell_changed (rm);
 }
-
-/* runlist.c. Whether a group, or a channel without one, that says this engine takes turns with what computes. */
-bool runlist_computes (struct rm *rm, const struct object *object, uint32_t engine);
-/* What a channel of this class, or its group, says of its engine is of no effect. */
-bool runlist_is_unsaid (const struct rm *rm, const struct rm_class *class);
-/* Of a channel that does not compute: an object of this class, or BIND, would move it to where it does. */
-bool runlist_refuses (const struct rm *rm, const struct object *channel, const struct rm_class *class);
-bool runlist_moves (struct rm *rm, const struct object *channel, const struct rm_class *class, const void *params);
-bool runlist_may_bind (struct rm *rm, uint32_t client, uint32_t handle, uint32_t engine);
 
 /* uvm.c */
 void uvm_registered (struct rm *rm, uint64_t file, const uint8_t *uuid, bool on);
@@ -325,12 +314,7 @@ bool control_is_start (uint32_t number);
 bool start_may (struct rm *rm, const NVOS54_PARAMETERS *head);
 /* The group's call in place of that for a channel of it. */
 enum rm_verdict start_begin (struct rm *rm, struct rm_call *call);
-void start_end (struct rm *rm, const struct rm_call *call, bool done);
-/* ALLOC of a channel: it does not run before it is stopped where its GPU is. The caller's params say again what they said, and it
- * is started if its group runs. */
-void start_delay (const struct rm *rm, struct rm_call *call, const struct object *parent);
-void start_undelay (const struct rm_call *call);
-void start_delayed (struct rm *rm, struct object *channel);
+void start_end (const struct rm_call *call);
 
 /* policy.c */
 enum rm_verdict share_begin (struct rm *rm, struct rm_call *call);

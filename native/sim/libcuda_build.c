@@ -10,7 +10,7 @@
 
 enum { CLASS_SYSTEM_MEMORY = 0x3e, CLASS_VIDEO_MEMORY = 0x40, CLASS_GROUP = 0xa06c, CLASS_SUBCONTEXT = 0x9067, CLASS_EVENT = 0x79 };
 enum { ESCAPE_REGISTER_FD = 0xc9, ESCAPE_ALLOC_OS_EVENT = 0xce };
-enum { ENGINE_COMPUTE = 1, ENGINE_COPY_0 = 9, ENGINE_COPY = 0xb, COMPUTE_CHANNELS = 8, COPY_CHANNELS = 4, COPY_GROUPS = 3 };
+enum { ENGINE_COMPUTE = 1, ENGINE_COPY = 0xb, COMPUTE_CHANNELS = 8, COPY_CHANNELS = 4, COPY_GROUPS = 3 };
 #define CONTROL_SET_TIMESLICE 0xa06c0103u
 #define CONTROL_WORK_TOKEN 0xc36f0108u
 #define TIMESLICE 2048u /* microseconds: libcuda's own, on the compute group */
@@ -79,7 +79,6 @@ static uint32_t add_channel (CUcontext context, uint32_t group, uint32_t engine,
     const struct classes classes = classes_of (context->device->gpu);
     uint32_t parameters[128] = { 0 }; /* NV_CHANNEL_ALLOC_PARAMS: 368 bytes of it */
     uint32_t nothing[16] = { 0 }, token = 0;
-    uint32_t copy[2] = { 1, compute ? ENGINE_COPY_0 : engine }; /* NVB0B5_ALLOCATION_PARAMETERS */
     uint32_t status = add_memory (context, CLASS_SYSTEM_MEMORY, 0x1000, 0x3a000000);
 
     parameters[4] = 1024; /* entries of the ring */
@@ -89,7 +88,7 @@ static uint32_t add_channel (CUcontext context, uint32_t group, uint32_t engine,
     if (status == RM_STATUS_OK && compute)
         status = add (context, *channel, classes.compute, nothing, NULL);
     if (status == RM_STATUS_OK)
-        status = add (context, *channel, classes.copy, copy, NULL);
+        status = add (context, *channel, classes.copy, nothing, NULL);
     if (status == RM_STATUS_OK)
         status = rm_control (&cuda.rm, *channel, CONTROL_WORK_TOKEN, &token, sizeof (token));
     return status;

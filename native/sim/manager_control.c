@@ -38,7 +38,6 @@ static const struct control_row rows[] = {
     { 0x20801303, KIND_SUBDEVICE, 0, VERSION_FB_INFO, control_fb_info },
     { 0x20801802, KIND_SUBDEVICE, 16, 0, NULL }, /* of the bus */
     { 0x20802096, KIND_SUBDEVICE, 0, VERSION_SAMPLES, control_samples },
-    { 0x20802a03, KIND_SUBDEVICE, 8, 0, control_copy_caps },
     { 0x2080110b, KIND_SUBDEVICE, 536, 0, control_disable },
     { 0x503c0102, KIND_OTHER, 16, 0, control_register_space },
     { 0x503c0103, KIND_OTHER, 4, 0, control_unregister },

@@ -50,7 +50,6 @@ struct engine_group {
     bool is_started; /* by GPFIFO_SCHEDULE of the group itself */
     uint64_t busy;  /* nanoseconds on the engine */
     uint32_t objects; /* of clients, that are this group: duplicates share it */
-    bool has_context; /* of the graphics engine */
     uint32_t process; /* that made it */
     uint64_t context; /* bytes of video memory */
 };

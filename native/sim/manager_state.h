@@ -265,12 +265,10 @@ control_function control_build_version, control_ids, control_id_info, control_pc
     control_inherited_share, control_handle_info, control_surface_info, control_channel_property, control_gid, control_fb_info,
     control_fb_info_list, control_pids, control_pid_info, control_samples, control_schedule, control_set_slice, control_get_slice,
     control_preempt, control_number, control_token, control_disable, control_register_space, control_register_memory,
-    control_unregister, control_encoder_caps, control_bind_trace, control_enable_trace, control_copy_caps;
+    control_unregister, control_encoder_caps, control_bind_trace, control_enable_trace;
 /* Creates the engine's part of a group or channel. */
 enum status group_allocate (struct request *request, struct object *object, uint32_t engine_type);
 enum status channel_allocate (struct request *request, struct object *object, uint32_t engine_type);
-/* A graphics or compute object is made on it. */
-enum status channel_compute (struct request *request, struct object *object);
 /* A duplicate of a group is the same group (kchangrpapiCopyConstruct). */
 void group_duplicate (struct object *object, const struct object *source);
 void schedule_destroy (struct object *object);

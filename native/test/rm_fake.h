@@ -42,7 +42,6 @@ struct fake_object {
     uint64_t slice,
         in_force; /* of a group that computes: in force from its start on, later ones only if it was started by its own call */
     bool is_started;
-    bool runs, has_run; /* channel: it was started; so while it was not stopped */
     int memory; /* index, -1: none */
 };
 
@@ -75,8 +74,6 @@ struct fake {
     uint32_t next_status; /* the next call of the tenant fails with it */
     bool no_gid;
     unsigned handle_calls; /* GET_HANDLE_INFO */
-    bool no_caps;
-    unsigned caps_calls; /* CE_GET_CAPS_V2 */
     unsigned performed, own_calls, gid_calls, disable_calls, slice_calls;
     unsigned largest_batch;
     /* the host */
@@ -121,7 +118,6 @@ struct fake_object *fake_sure (struct fake *fake, uint32_t client, uint32_t hand
 /* handle: what the caller wants, 0 for any; what it got. params: of a device, a group; bytes: of a piece of memory. */
 uint32_t fake_make (struct fake *fake, uint64_t file, uint32_t client, uint32_t parent, uint32_t *handle, uint32_t class,
                     const void *params, uint64_t *bytes);
-void fake_run (struct fake_object *channel, bool is_started);
 void fake_refer (struct fake *fake, struct fake_object *object, int memory);
 /* Of the host (rm_fake_guard.c). */
 bool fake_hold (void *context, int gpu, const struct rm_source *source, uint64_t *bytes);

@@ -39,13 +39,6 @@ uint32_t fake_import (struct fake *fake, uint64_t by, uint64_t file, uint32_t cl
     return NV_ERR_OBJECT_NOT_FOUND;
 }
 
-/* A channel, which was started or not. */
-void fake_run (struct fake_object *channel, bool is_started)
-{
-    channel->runs = is_started;
-    channel->has_run |= is_started && channel->frozen == 0;
-}
-
 static uint32_t disable_channels (struct fake *fake, const NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS *params)
 {
     uint32_t count = params->numChannels;
@@ -58,13 +51,12 @@ static uint32_t disable_channels (struct fake *fake, const NV2080_CTRL_FIFO_DISA
     for (uint32_t i = 0; i < count; i++) {
         struct fake_object *channel = fake_find (fake, params->hClientList[i], params->hChannelList[i]);
 
-        if (channel == NULL || (channel->class != HOPPER_CHANNEL_GPFIFO_A && channel->class != TURING_CHANNEL_GPFIFO_A))
+        if (channel == NULL || channel->class != HOPPER_CHANNEL_GPFIFO_A)
             return NV_ERR_INVALID_OBJECT_HANDLE;
         if (params->bDisable)
             channel->frozen++;
         else if (channel->frozen != 0)
             channel->frozen--;
-        fake_run (channel, channel->runs);
     }
     return 0;
 }
@@ -77,17 +69,6 @@ static uint32_t gid (struct fake *fake, const struct fake_object *object, NV2080
         return NV_ERR_NOT_SUPPORTED;
     params->length = sizeof (fake_uuid[0]);
     memcpy (params->data, fake_uuid[object->instance], sizeof (fake_uuid[0]));
-    return 0;
-}
-
-/* The first two copy engines are on the graphics engine's runlist (Ampere, Ada, Hopper: NV_CE_GRCE_ALLOWED_LCE_MASK). */
-static uint32_t copy_caps (struct fake *fake, const struct fake_object *object, NV2080_CTRL_CE_GET_CAPS_V2_PARAMS *params,
-                           uint32_t size)
-{
-    fake->caps_calls++;
-    if (fake->no_caps || object->class != NV20_SUBDEVICE_0 || size != sizeof (*params))
-        return NV_ERR_NOT_SUPPORTED;
-    params->capsTbl[0] = params->ceEngineType < NV2080_ENGINE_TYPE_COPY0 + 2 ? 0xff : 0xff & ~NV2080_CTRL_CE_CAPS_CE_GRCE;
     return 0;
 }
 
@@ -217,10 +198,6 @@ static void start (struct fake *fake, struct fake_object *object)
 
     object->is_started = true;
     object->in_force = object->slice;
-    for (unsigned i = 0; i < fake->object_count; i++)
-        if (fake->objects[i].live && fake->objects[i].client == object->client &&
-            (&fake->objects[i] == object || fake->objects[i].parent == object->handle))
-            fake_run (&fake->objects[i], true);
     if (group != NULL && group->class == KEPLER_CHANNEL_GROUP_A && group->in_force == 0)
         group->in_force = group->slice;
 }
@@ -244,8 +221,6 @@ uint32_t fake_answer (struct fake *fake, uint64_t file, const NVOS54_PARAMETERS 
         return fb_info (object, info->fbInfoList, info->fbInfoListSize);
     case NV2080_CTRL_CMD_FB_GET_INFO:
         return fb_info (object, list, info->fbInfoListSize);
-    case NV2080_CTRL_CMD_CE_GET_CAPS_V2:
-        return copy_caps (fake, object, params, head->paramsSize);
     case NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS:
         return object->class == NV20_SUBDEVICE_0 ? disable_channels (fake, params) : NV_ERR_INVALID_OBJECT_HANDLE;
     case NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO:

@@ -102,10 +102,6 @@ uint32_t fake_make (struct fake *fake, uint64_t file, uint32_t client, uint32_t 
         object->instance = ((const NV0080_ALLOC_PARAMETERS *) params)->deviceId;
     if (class == KEPLER_CHANNEL_GROUP_A && params != NULL)
         object->engine = ((const NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS *) params)->engineType;
-    /* In a group that runs, as alloc_channel.h has it; seen of no driver. */
-    if ((class == HOPPER_CHANNEL_GPFIFO_A || class == TURING_CHANNEL_GPFIFO_A) && params != NULL)
-        fake_run (object, parent->is_started && parent->class == KEPLER_CHANNEL_GROUP_A &&
-                              (((const NV_CHANNEL_ALLOC_PARAMS *) params)->flags & NVOS04_FLAGS_DELAY_CHANNEL_SCHEDULING) == 0);
     if (bytes != NULL) {
         *bytes = (*bytes + fake->granule - 1) / fake->granule * fake->granule;
         if (fake->grant != 0)

@@ -10,8 +10,7 @@
 #include <string.h>
 
 #define ENGINE_GRAPHICS 1u
-#define ENGINE_COPY_0 9u /* on the graphics engine's runlist */
-#define ENGINE_COPY_2 11u
+#define ENGINE_COPY 9u
 #define NV_ESC_RM_ALLOC_OBJECT 0x28u
 #define DEFAULT_PAGES 0x18000000u
 #define SMALL_PAGES 0x18800000u
@@ -56,8 +55,7 @@ static uint32_t fill_memory (const struct action *action, void *to, void *params
 
 static uint32_t fill_engine (const struct action *action, void *to, void *params)
 {
-    uint32_t copy = action->words[Z] % 8 != 7 ? ENGINE_COPY_0 : ENGINE_COPY_2;
-    uint32_t engine = action->words[Z] % 4 != 3 ? ENGINE_GRAPHICS : copy;
+    uint32_t engine = action->words[Z] % 4 != 3 ? ENGINE_GRAPHICS : ENGINE_COPY;
 
     if (action->kind == GROUP) {
         ((NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS *) params)->engineType = engine;

@@ -102,7 +102,7 @@ static void add_object (const struct object *object, unsigned tenant)
 
     if (object->channel != NULL && computing_count < GROUPS && has_compute (object))
         computing[computing_count++] = object->channel->group;
-    if (object->group != NULL && object->group->has_context)
+    if (object->group != NULL && is_graphics (object->group))
         held[tenant].context += CONTEXT_BYTES / object->group->objects;
     if (object->memory.piece == NULL || !object->memory.piece->video)
         return;
@@ -277,8 +277,7 @@ static void check_channel (struct report *to, const struct object *object, unsig
     const struct engine_channel *channel = object->channel;
     uint64_t slice;
 
-    if (!channel->scheduled || !is_graphics (channel->group) ||
-        (channel->group->has_context && !computes (channel->group))) /* a copy engine's has none */
+    if (!channel->scheduled || !is_graphics (channel->group) || !computes (channel->group))
         return;
     if (listed (tenant, object) == NULL || !can_be_stopped (tenant)) {
         report (to, FOUND_UNLISTED, number, object->handle, 0);

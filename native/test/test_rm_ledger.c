@@ -11,6 +11,7 @@
 #define FILE_B 2
 #define HANDLE 0xd0d00000u
 #define COMPUTE 1u
+#define COPY 11u
 #define CONTEXT SCHEDULE_CONTEXT_BYTES
 
 struct bed {
@@ -107,6 +108,7 @@ static void raced (void)
     struct bed bed = open_bed ();
     uint32_t group = HANDLE + 1, device = HANDLE + 2, subdevice, channel, handle = 0;
     NV0080_ALLOC_PARAMETERS params = { 0 };
+    uint8_t info[16] = { 0 };
 
     race (&bed, HANDLE, KEPLER_CHANNEL_GROUP_A, bed.device, group, 0);
     channel = fake_channel (bed.fake, FILE_A, bed.client, group);
@@ -138,6 +140,11 @@ static void raced (void)
     fake_control (bed.fake, FILE_A, bed.client, HANDLE + 3, NVA06F_CTRL_CMD_GPFIFO_SCHEDULE, &handle, 3);
     tap_ok (rm_groups (bed.fake->rm, 0) == 3 && rm_channels (bed.fake->rm, NULL, 0) == 3,
             "a raced channel is in the ledger before it is let through to compute");
+    channel = fake_channel (bed.fake, FILE_A, bed.client, fake_group (bed.fake, FILE_A, bed.client, bed.device, COPY));
+    race (&bed, HANDLE, HOPPER_COMPUTE_A, channel, HANDLE + 4, 0);
+    fake_control (bed.fake, FILE_A, bed.client, HANDLE + 4, 0x906f0101, info, sizeof (info));
+    tap_ok (rm_channels (bed.fake->rm, NULL, 0) == 4,
+            "so is a channel of a copy engine on which an object that computes was raced");
     tap_ok (fake_close (bed.fake), "nothing is left");
 }
 

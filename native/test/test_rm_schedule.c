@@ -284,67 +284,42 @@ static void guard_starts_channels (void)
     tap_ok (fake_close (fake), "nothing is left");
 }
 
-/* What a channel of a group that runs is to do by itself (alloc_channel.h). */
-static void guard_starts_late (void)
+/* What would compute in a group that says another engine. */
+static void guard_engines (void)
 {
     struct fake *fake = fake_open (VERSION, RM_POSTURE_GUARD);
     struct tenant a = tenant (fake, FILE_A, 0, 1);
-    uint8_t on[3] = { 1 }, params[FAKE_CHANNEL_PARAMS] = { 0 };
-    NV_CHANNEL_ALLOC_PARAMS *said = (void *) params;
-    struct fake_object *channel;
-    uint32_t copy = 0, handle = 0;
+    uint32_t group = fake_group (fake, FILE_A, a.client, a.device, COPY), channel = fake_channel (fake, FILE_A, a.client, group),
+             graphics = COMPUTE, copy = COPY, object = 0, objects[] = { group, channel },
+             binds[] = { NVA06C_CTRL_CMD_BIND, NVA06F_CTRL_CMD_BIND };
+    uint32_t params[4] = { 0 };
+    uint64_t long_slice = 65000;
 
-    fake->slice[0] = 500;
-    fake_channel (fake, FILE_A, a.client, a.group);
-    fake_control (fake, FILE_A, a.client, a.group, NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, on, sizeof (on));
-    rm_freeze (fake->rm, 0, true);
+    tap_ok (fake_alloc (fake, FILE_A, a.client, channel, &object, HOPPER_COMPUTE_A, params, sizeof (params)) ==
+                    NV_ERR_INVALID_CLASS &&
+                fake->decision == RM_REFUSED,
+            "no compute object is made on a channel of a copy engine");
+    tap_ok (fake_alloc (fake, FILE_A, a.client, a.channel, &object, HOPPER_COMPUTE_A, params, sizeof (params)) == 0,
+            "on one of the graphics engine it is");
     for (unsigned i = 0; i < 2; i++) {
-        if (i == 1)
-            fake_dup (fake, FILE_A, a.client, a.device, &copy, a.client, a.group);
-        handle = 0;
-        fake_alloc (fake, FILE_A, a.client, i == 0 ? a.group : copy, &handle, HOPPER_CHANNEL_GPFIFO_A, params, sizeof (params));
-        channel = fake_find (fake, a.client, handle);
-        tap_ok (channel->runs && channel->frozen == 1 && !channel->has_run && said->flags == 0,
-                "a channel in a group that runs is stopped before it is started, and its maker's params are as they were");
+        tap_ok (fake_control (fake, FILE_A, a.client, objects[i], binds[i], &graphics, sizeof (graphics)) ==
+                        NV_ERR_INVALID_ARGUMENT &&
+                    fake->decision == RM_REFUSED,
+                "nor is it bound to the graphics engine");
+        tap_ok (fake_control (fake, FILE_A, a.client, objects[i], binds[i], &copy, sizeof (copy)) == 0 &&
+                    fake->decision == RM_PERFORM,
+                "to its own it is");
     }
-    said->flags = NVOS04_FLAGS_DELAY_CHANNEL_SCHEDULING;
-    handle = 0;
-    fake_alloc (fake, FILE_A, a.client, a.group, &handle, HOPPER_CHANNEL_GPFIFO_A, params, sizeof (params));
-    tap_ok (!fake_find (fake, a.client, handle)->runs && said->flags == NVOS04_FLAGS_DELAY_CHANNEL_SCHEDULING,
-            "one whose maker starts it is not");
-    rm_freeze (fake->rm, 0, false);
-    tap_ok (channel->has_run, "and the others compute when they may");
-    tap_ok (fake_close (fake), "nothing is left");
-}
-
-static void guard_preempts (void)
-{
-    static const struct {
-        NVA06C_CTRL_PREEMPT_PARAMS said, given;
-    } calls[] = {
-        { { 0, 0, { 0 }, 0 }, { 1, 1, { 0 }, 100000 } },
-        { { 1, 0, { 0 }, 0 }, { 1, 1, { 0 }, 100000 } },
-        { { 1, 1, { 0 }, 1000000 }, { 1, 1, { 0 }, 100000 } },
-        { { 1, 1, { 0 }, 500 }, { 1, 1, { 0 }, 500 } },
-    };
-    struct fake *fake = fake_open (VERSION, RM_POSTURE_GUARD);
-    struct tenant a = tenant (fake, FILE_A, 0, 1);
-    uint64_t value = 65000;
-
-    for (size_t i = 0; i < sizeof (calls) / sizeof (calls[0]); i++) {
-        NVA06C_CTRL_PREEMPT_PARAMS params = calls[i].said;
-
-        tap_ok (fake_control (fake, FILE_A, a.client, a.group, NVA06C_CTRL_CMD_PREEMPT, &params, sizeof (params)) == 0 &&
-                    memcmp (fake->given, &calls[i].given, sizeof (params)) == 0 &&
-                    memcmp (&params, &calls[i].said, sizeof (params)) == 0,
-                "guard: a preemption is waited for, and not for long");
-    }
-    tap_ok (slice (fake, &a, a.group, NVA06C_CTRL_CMD_SET_TIMESLICE, &value) == 0 && value == 65000 &&
+    tap_ok (fake_control (fake, FILE_A, a.client, group, NVA06C_CTRL_CMD_BIND, NULL, 0) == NV_ERR_INVALID_ARGUMENT,
+            "without params it is to none");
+    tap_ok (fake_control (fake, FILE_A, a.client, a.group, NVA06C_CTRL_CMD_BIND, &graphics, sizeof (graphics)) == 0,
+            "a group of the graphics engine is bound to it");
+    tap_ok (fake_control (fake, FILE_A, a.client, a.channel, 0x906f0102, params, 12) == NV_ERR_INSUFFICIENT_PERMISSIONS,
+            "no channel is reset with its engine");
+    fake->slice[0] = 0; /* nothing is decided yet */
+    tap_ok (slice (fake, &a, a.group, NVA06C_CTRL_CMD_SET_TIMESLICE, &long_slice) == 0 && long_slice == 65000 &&
                 slice_of (fake, a.client, a.group) == 2048,
-            "guard: before the scheduler has looked no timeslice is longer than libcuda's");
-    tap_ok (fake_control (fake, FILE_A, a.client, a.channel, 0x906f0102, (uint8_t[16]) { 1 }, 16) ==
-                NV_ERR_INSUFFICIENT_PERMISSIONS,
-            "guard: no channel is reset, for its engine is everybody's");
+            "before the scheduler has looked a timeslice is libcuda's at most");
     tap_ok (fake_close (fake), "nothing is left");
 }
 
@@ -357,7 +332,6 @@ int main (void)
     guard_slices ();
     guard_starts ();
     guard_starts_channels ();
-    guard_starts_late ();
-    guard_preempts ();
+    guard_engines ();
     return tap_done ();
 }

@@ -1,4 +1,4 @@
-"""Ways round weight and cap by the engine that a group says, and by how channels begin (native/rm/runlist.c, start.c).
+"""Ways round weight and cap by the engine that a group says, and by how channels begin (native/rm/schedule.c, start.c).
 
 What only source says of the driver is written down without a guard first; nothing is asserted of it.
 """
