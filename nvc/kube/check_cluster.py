@@ -11,7 +11,7 @@ from nvc.doctor.finding import Finding, error, note, ok, warning
 from nvc.kube.check import RUNTIME_CLASSES, as_object, as_text, at
 from nvc.kube.names import CLASS_ANY, CLASS_GUARDED, DRIVER, RUNTIME_CLASS
 from nvc.kube.plugin_config import GPU
-from nvc.kube.versions import CONSUMABLE, DRA, FEATURES, minor
+from nvc.kube.versions import CONSUMABLE, DRA, FEATURES, SEVERAL_A_REQUEST, minor
 
 if TYPE_CHECKING:
     from nvc.kube.check import Cluster, Seen
@@ -22,6 +22,8 @@ POLICIES = {
     "nvc-confinement": "pods that could get around a share, in namespaces with the label nvc.dev/confined",
     "nvc-driver-own-node": "a driver that changes the slices of other nodes",
 }
+#: The same on clusters before versions.SEVERAL_A_REQUEST.
+OLDER_POLICIES = {"nvc-one-device": "a request of several GPUs, which ends the scheduler of this version"}
 _CHART = "helm upgrade --install nvc-py packaging/chart --namespace nvc-system --create-namespace"
 _PLUGIN = "nvc-py kube device-plugin  # gives whole GPUs and equal shares without DRA"
 _OTHER_DRIVERS = ("gpu.nvidia.com", "hami-core-gpu.project-hami.io")
@@ -125,10 +127,12 @@ def policies(seen: Seen) -> Iterator[Finding]:
         as_text(at(one, "spec", "policyName"))
         for one in seen.cluster.items(f"{_ADMISSION}/validatingadmissionpolicybindings")
     }
-    for name, without in POLICIES.items():
+    older = OLDER_POLICIES if seen.cluster.minor < SEVERAL_A_REQUEST else {}
+    for name, without in {**POLICIES, **older}.items():
         if name not in found or name not in bound:
             what = "does not exist" if name not in found else "has no binding"
-            yield warning(f"admission policy {name} {what}; not refused: {without}", _CHART)
+            finding = error if name in older else warning
+            yield finding(f"admission policy {name} {what}; not refused: {without}", _CHART)
         else:
             yield ok(f"admission policy {name} is there and bound")
 

@@ -47,7 +47,7 @@ ROWS: tuple[tuple[Row, Look], ...] = (
             "cluster-policies",
             "cluster",
             "the chart's admission policies and their bindings",
-            "they refuse what gets around shares",
+            "they refuse what gets around shares, or ends the scheduler of 1.34",
         ),
         check_cluster.policies,
     ),

@@ -24,6 +24,8 @@ EXTENDED = Feature("DRAExtendedResource", "`nvidia.com/gpu: 1` served by a devic
 TAINTS = Feature("DRADeviceTaints", "a GPU with a fault gets no new pods", 33, 36)
 PRIORITIZED = Feature("DRAPrioritizedList", "a claim with alternatives", 33, 34)
 HEALTH = Feature("ResourceHealthStatus", "a GPU's health in the pod's status", 31, 36)
+#: Schedulers before it end on a request of several devices (the chart's one-device.yaml).
+SEVERAL_A_REQUEST = 35
 FEATURES = (DRA, CONSUMABLE, EXTENDED, TAINTS, PRIORITIZED, HEALTH)
 
 

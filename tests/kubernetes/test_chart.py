@@ -37,11 +37,22 @@ def test_lint(cluster: Cluster) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("values", VALUES)
 def test_objects_are_valid(cluster: Cluster, values: str, version: str) -> None:
-    objects = chart.render(cluster.node_programs / "helm", VALUES[values], hooks=True)
+    if (values, version) == ("extended resource", "1.34"):
+        pytest.skip("refused: the next test")
+    objects = chart.render(cluster.node_programs / "helm", VALUES[values], hooks=True, version=version)
 
     assert len(objects) > 8
+    assert ("nvc-one-device" in {one["metadata"]["name"] for one in objects}) == (version == "1.34")
     for one in objects:
         kubernetes_validate.validate(one, version, strict=True)
+
+
+def test_a_resource_name_is_refused_where_a_pods_limit_ends_the_scheduler(cluster: Cluster) -> None:
+    """The request is the scheduler's own: no policy sees it."""
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        chart.render(cluster.node_programs / "helm", VALUES["extended resource"], version="1.34")
+
+    assert "ends the scheduler of Kubernetes 1.34" in refused.value.stderr
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ import pytest
 
 from nvc.kube.names import DRIVER
 from tests.kubernetes.conftest import count
+from tests.support.cluster import ApiError
 from tests.support.kubenode import Node
 from tests.support.leftovers import until
-from tests.support.pods import Pods, claim_spec, pod
+from tests.support.pods import Pods, claim_spec, pod, request
 from tests.support.shares import holds, is_guarded, rows, words
 
 Measured = Callable[[str, str, str], None]
@@ -89,15 +90,31 @@ def test_a_claim_without_amounts_has_a_gpu_alone(driver: Node, pods: Pods) -> No
     assert nodes == [f"nvidia{devices[0][4:]}"]
 
 
-def test_two_gpus_in_one_claim(driver: Node, pods: Pods) -> None:
+def test_two_gpus_by_one_request(driver: Node, pods: Pods) -> None:
     spec = claim_spec(SHARE)
     spec["devices"]["requests"][0]["exactly"]["count"] = 2
     # Without it 1.35 does not give two GPUs.
     spec["devices"]["constraints"] = [{"requests": ["gpu"], "distinctAttribute": f"{DRIVER}/uuid"}]
+    if driver.cluster.version.startswith("1.34."):
+        with pytest.raises(ApiError, match="write a request for each GPU"):
+            pods.claim(spec)
+        return
     name = pods.start(pod([pods.claim(spec)]))
     pods.running(name)
 
     holds(driver, pods.container(name), HELD, HELD)
+    assert len({row["gpu"] for row in rows(driver, pods.container(name))}) == 2
+
+
+def test_two_gpus_by_two_requests(driver: Node, pods: Pods) -> None:
+    """More than half of a GPU each: no constraint is needed, which 1.34 would not keep."""
+    wanted: dict[str, str | int] = {"memory": "50Gi", "compute": 30}
+    spec = claim_spec(wanted)
+    spec["devices"]["requests"].append({**request(wanted), "name": "second"})
+    name = pods.start(pod([pods.claim(spec)]))
+    pods.running(name)
+
+    holds(driver, pods.container(name), "mem=50Gi,weight=300", "mem=50Gi,weight=300")
     assert len({row["gpu"] for row in rows(driver, pods.container(name))}) == 2
 
 

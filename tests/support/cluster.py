@@ -236,6 +236,10 @@ class Cluster:
 
     def start_others(self) -> None:
         """Scheduler and controller manager."""
+        self.start_scheduler()
+        self.start_manager()
+
+    def start_scheduler(self) -> None:
         client = {
             "kubeconfig": str(self.configs["scheduler"]),
             "qps": self.scheduler_qps,
@@ -255,6 +259,8 @@ class Cluster:
             *self._gate_words(),
         ]
         self.run("kube-scheduler", scheduler, lambda: True)
+
+    def start_manager(self) -> None:
         manager = [
             str(self.programs / "kube-controller-manager"),
             f"--kubeconfig={self.configs['manager']}",

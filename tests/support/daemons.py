@@ -77,6 +77,10 @@ class Daemon:
         ticks = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
         return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
+    def has_ended(self) -> bool:
+        """Whether it was started and runs no more."""
+        return self.process is not None and self.process.poll() is not None
+
     def stop(self) -> None:
         """End it: politely, then not."""
         if self.process is None or self.process.poll() is not None:

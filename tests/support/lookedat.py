@@ -61,7 +61,8 @@ def node(name: str, kubelet: str = "v1.36.1", engine: str = "containerd://2.1.4"
 
 def cluster(version: str = "v1.36.1") -> dict[str, Any]:
     """Path -> object of a cluster of one node in which all is well."""
-    policies = ("nvc-parameters", "nvc-confinement", "nvc-driver-own-node")
+    policies = ["nvc-parameters", "nvc-confinement", "nvc-driver-own-node"]
+    policies += ["nvc-one-device"] if version.startswith("v1.34.") else []
     return {
         "/version": {"gitVersion": version},
         RESOURCES: {"versions": [{"version": "v1"}, {"version": "v1beta2"}]},

@@ -101,6 +101,12 @@ CASES: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str, str, str
         "warning",
         "has no binding",
     ),
+    "nothing refuses what ends the scheduler of 1.34": (
+        lambda t: {"/version": {"gitVersion": "v1.34.13"}},
+        "cluster-policies",
+        "error",
+        "nvc-one-device does",
+    ),
     "an old kubelet": (
         lambda t: {"/api/v1/nodes": listed(node("gpu-1", "v1.33.1"))},
         "cluster-nodes",
