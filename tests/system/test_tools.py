@@ -48,8 +48,9 @@ def test_measurements_have_their_rows(tmp_path: Path) -> None:
     report = tmp_path / "report.md"
     done = _tool("bench", "--rounds", "1", "--many-rounds", "1", "--json", "--write", str(report))
     assert (done.returncode, done.stderr) == (0, "")
-    rows = {row["what"]: row for row in json.loads(done.stdout)["rows"]}
-    assert len(rows) == 18
+    measured = json.loads(done.stdout)["rows"]
+    assert len({(row["what"], row["baseline"]) for row in measured}) == len(measured) == 23
+    rows = {row["what"]: row for row in measured}
     assert all(row["ratio"]["min"] > 0 for row in rows.values())
     # Memory does not depend on how busy the machine is: the one goal that a test can hold.
     assert [row["good"] for what, row in rows.items() if "peak memory" in what] == [True, True]
