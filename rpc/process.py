@@ -185,7 +185,7 @@ def _child(
             client.forget()
         for number in private:
             os.closerange(number, number + 1)
-        _reset_signals(service)
+        _reset_signals()
         failure = None
         try:
             _leave_streams(end)
@@ -193,6 +193,9 @@ def _child(
                 prepare()
         except Exception as error:
             failure = error
+        # Not before: nothing is to be undone yet, and an import swallows Stop and writes it to stderr.
+        if service.unwinds:
+            stop.install()
         serve(service, handlers, end, translate=translate, failure=failure, idle=idle)
         if on_shutdown is not None:
             on_shutdown()
@@ -217,14 +220,12 @@ def _leave_streams(end: Channel) -> None:
         os.close(null)
 
 
-def _reset_signals(service: Service) -> None:
+def _reset_signals() -> None:
     """Default actions, but for: SIGPIPE, SIGXFSZ (Python: errors instead), SIGINT (the caller's to handle), SIGTERM."""
     for number in (_signal.SIGHUP, _signal.SIGQUIT, _signal.SIGALRM, _signal.SIGCHLD, _signal.SIGUSR1, _signal.SIGUSR2):
         _signal.signal(number, _signal.SIG_DFL)
     _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
     _signal.signal(_signal.SIGTERM, _signal.SIG_DFL)
-    if service.unwinds:
-        stop.install()
     _signal.set_wakeup_fd(-1)
     _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -125,6 +126,21 @@ def test_ending_an_idle_service_that_unwinds(running: Callable[..., Client]) -> 
     os.kill(client.pid, signal.SIGTERM)
     with pytest.raises(RemoteError, match=r"the helper ended \(exit status 143\)"):
         client.call("double", Question())
+
+
+def test_a_service_that_unwinds_dies_at_once_while_it_prepares(capfd: pytest.CaptureFixture[str]) -> None:
+    """A callback of weakref, as of an import, swallows what a signal handler raises, and writes it to stderr."""
+
+    def prepare() -> None:
+        held = [lambda: None]
+        reference = weakref.ref(held[0], lambda _: os.kill(os.getpid(), signal.SIGTERM))
+        held.clear()
+        assert reference() is None
+
+    client = start(UNWINDING, handlers(), prepare=prepare, deadline=20)
+    with client, pytest.raises(RemoteError, match=r"the helper died \(signal 15, terminated\)"):
+        client.call("double", Question())
+    assert capfd.readouterr().err == ""
 
 
 def test_the_calls_own_deadline_wins(running: Callable[..., Client]) -> None:
