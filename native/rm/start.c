@@ -1,6 +1,6 @@
 /*
  * GPFIFO_SCHEDULE: nothing else lets channels compute. The driver puts a change of a group's timeslice in force only where the group itself was started:
- * of one whose channels were started by a call for each, the first timeslice stays, on an H100 with 580.159.04 (docs/measured/h100-580.md). So a call
+ * of one with channels that were started by a call for each, the first one stays, on an H100 with 580.159.04 (docs/measured/h100-580.md). So a call
  * for a channel of a group becomes its group's. With bEnable 0 the driver does not stop a group (seen on an H200): it is not asked to.
  */
 #include "nv_params.h"
@@ -26,7 +26,7 @@ bool start_may (struct rm *rm, const NVOS54_PARAMETERS *head)
     return false;
 }
 
-/* The compute group that is started, or whose channel is. */
+/* The compute group that is started, or has the channel that is. */
 static const struct object *group_of (const struct rm *rm, const NVOS54_PARAMETERS *head)
 {
     const struct object *object = tracker_find (rm, head->hClient, head->hObject);

@@ -239,7 +239,7 @@ static void guard_starts (void)
     fake->next_status = NV_ERR_INVALID_ARGUMENT; /* of the guard's own call, which is the next one */
     tap_ok (fake_control (fake, FILE_A, a.client, a.group, NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, params, sizeof (params)) != 0 &&
                 !fake_find (fake, a.client, a.group)->is_started,
-            "one whose slice cannot be written does not compute");
+            "a group does not compute if its slice cannot be written");
     tap_ok (fake_control (fake, FILE_A, a.client, a.group, NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, NULL, 0) != 0 &&
                 !fake_find (fake, a.client, a.group)->is_started,
             "nor does one without params");

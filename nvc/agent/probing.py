@@ -250,9 +250,9 @@ class Probing(Part):
         clients = self._owners.of_clients(gpu.uuid, owners)
         self._computed.setdefault(gpu.uuid, ComputedTime()).update(gpu, clients, computing, off, caps, in_step=in_step)
         known = self._computed[gpu.uuid]
-        samples = {one.number: known.busy_ns(one.number) for one in tenants} if known.has_samples else None
+        computed = {one.number: known.busy_ns(one.number) for one in tenants} if known.has_samples else None
         for part in self._agent.parts:
-            part.sampled(gpu.uuid, gpu.asked_ns, samples)
+            part.sampled(gpu.uuid, gpu.asked_ns, computed)
         balance = self._balances.setdefault(gpu.uuid, Balance())
         self._findings[gpu.uuid] = finding = balance.update(gpu, sights, outside)
         self._tell(gpu.uuid, finding)

@@ -8,6 +8,7 @@ default: all), NVC_GPU_TABLES the directory of the tables (default build/gpu-sha
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -44,6 +45,16 @@ LIBRARY, GUARD = "library", "guard"
 
 Shares = Callable[..., LooseShare]
 Starts = Callable[..., Spoken]
+
+
+def streams(programs: Path, environment: Mapping[str, str], seconds: float) -> str:
+    """What ``open_facts streams`` says, and its exit code; or that it did not end within so many seconds."""
+    command = [str(programs / "open_facts"), "streams"]
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return f"ended after {seconds:g} s"
+    return f"{done.stdout.strip()} {done.stderr.strip()[-120:]}, exit code {done.returncode}"
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

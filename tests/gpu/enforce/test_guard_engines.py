@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.enforce.conftest import PROGRAMS, Starts
+from tests.gpu.enforce.conftest import PROGRAMS, Starts, streams
 from tests.support.bed import Bed
 from tests.support.gpumeasure import compile_programs
 from tests.support.guarded import GuardedTenant, Guarding
@@ -78,18 +78,7 @@ def test_what_the_driver_makes_of_engines(
     """Facts, without a guard: which engines libcuda says, and which programs still compute (``done 64``)."""
     out = bed.directory("facts") / "out"
     more = {"LD_PRELOAD": preload, "ENGINES": words, "INTERPOSE_OUT": str(out), "CUDA_DEVICE_MAX_CONNECTIONS": "32"}
-    try:
-        done = subprocess.run(
-            [str(programs / "open_facts"), "streams"],
-            env={**environment, **more},
-            capture_output=True,
-            text=True,
-            timeout=PROGRAM,
-            check=False,
-        )
-        said = f"{done.stdout.strip()} {done.stderr.strip()[-120:]}, exit code {done.returncode}"
-    except subprocess.TimeoutExpired:
-        said = f"ended after {PROGRAM} s"
+    said = streams(programs, {**environment, **more}, PROGRAM)
     table.add(f"engines: {words}", got=f"{said}; {_noted(out)}")
 
 
@@ -102,18 +91,8 @@ def test_whether_a_channel_of_a_running_group_starts_by_itself(
     """
     out = bed.directory("undelayed") / "out"
     more = {"INTERPOSE": "first", "ENGINES": "undelayed", "CUDA_DEVICE_MAX_CONNECTIONS": "32"}
-    try:
-        done = subprocess.run(
-            [str(programs / "open_facts"), "streams"],
-            env={**environment, **more, "LD_PRELOAD": preload, "INTERPOSE_OUT": str(out)},
-            capture_output=True,
-            text=True,
-            timeout=PROGRAM,
-            check=False,
-        )
-        said = f"{done.stdout.strip()}, exit code {done.returncode}"
-    except subprocess.TimeoutExpired:
-        said = f"ended after {PROGRAM} s"
+    preloaded = {"LD_PRELOAD": preload, "INTERPOSE_OUT": str(out)}
+    said = streams(programs, {**environment, **more, **preloaded}, PROGRAM)
     table.add("n23: channels without DELAY_CHANNEL_SCHEDULING, made in a group that runs", got=f"{said}; {_noted(out)}")
 
 

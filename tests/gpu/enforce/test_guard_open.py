@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.enforce.conftest import PROGRAMS, Starts
+from tests.gpu.enforce.conftest import PROGRAMS, Starts, streams
 from tests.support import gpuhost
 from tests.support.attacks import SOURCES
 from tests.support.bed import Bed
@@ -116,18 +116,7 @@ def test_how_the_channels_of_a_group_are_started(
         "INTERPOSE_OUT": str(out),
         "CUDA_DEVICE_MAX_CONNECTIONS": "32",
     }
-    try:
-        done = subprocess.run(
-            [str(programs / "open_facts"), "streams"],
-            env={**environment, **more},
-            capture_output=True,
-            text=True,
-            timeout=PROGRAM,
-            check=False,
-        )
-        said = f"{done.stdout.strip()} {done.stderr.strip()[-120:]}, exit code {done.returncode}"
-    except subprocess.TimeoutExpired:
-        said = f"ended after {PROGRAM} s"
+    said = streams(programs, {**environment, **more}, PROGRAM)
     good = mode != "first" or ("started 1 0" in _noted(out) and f"done {STREAMS}" not in said)
     table.add(
         f"n23: GPFIFO_SCHEDULE {mode or 'of groups'}", got=f"{said} of {STREAMS} streams; {_noted(out)}", good=good
