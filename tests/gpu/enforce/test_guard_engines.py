@@ -6,6 +6,7 @@ What only source says of the driver is written down without a guard first; nothi
 from __future__ import annotations
 
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -38,9 +39,9 @@ def programs(whole_bed: Bed) -> Path:
 
 @pytest.fixture(scope="module")
 def preload(whole_bed: Bed) -> str:
-    """engines.so before interpose.so: what the first changes the second sees."""
+    """engines.so before interpose.so: what the first changes the second sees. Beside them begin.so."""
     place = whole_bed.directory("engines")
-    for name in ("engines", "interpose"):
+    for name in ("engines", "interpose", "begin"):
         source = PROGRAMS / f"interpose/{name}.c"
         command = ["gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-o", f"{place}/{name}.so"]
         subprocess.run([*command, str(source), "-lpthread", "-ldl"], check=True)
@@ -94,6 +95,72 @@ def test_whether_a_channel_of_a_running_group_starts_by_itself(
     preloaded = {"LD_PRELOAD": preload, "INTERPOSE_OUT": str(out)}
     said = streams(programs, {**environment, **more, **preloaded}, PROGRAM)
     table.add("n23: channels without DELAY_CHANNEL_SCHEDULING, made in a group that runs", got=f"{said}; {_noted(out)}")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "///slice",
+        "//each/slice",
+        "//each,on/slice",
+        "//each/slice,on",
+        "//each/slice,each",
+        "//each/slice,each-off,each",
+        "//each/slice,preempt",
+        "//each/slice,level",
+        "//each/slice,stop,go",
+        "/on/rest/slice",
+        "/on/each/slice",
+        "on//each/slice",
+    ],
+)
+def test_when_a_timeslice_is_in_force(
+    bed: Bed, start: Starts, programs: Path, preload: str, table: Table, words: str
+) -> None:
+    """n53, n56, facts: 8192 us written later, beside a group of 2048. In force: 80 %, not: 50. Without a guard."""
+    out = bed.directory("slice") / "out"
+    more = {"LD_PRELOAD": preload.replace("interpose.so", "begin.so"), "BEGIN": words, "INTERPOSE_OUT": str(out)}
+    part = 0.0
+    with start("burn", "plain", SHORT, seconds=PROGRAM, **more) as one:
+        said = _line(one)
+        if said:
+            with start("burn", "plain", SHORT, said.split()[2]) as other:
+                other.line()
+                for _ in range(50):
+                    if "3 done" in _noted(out):
+                        break
+                    time.sleep(0.1)
+                rates = [1.0, 1.0]
+                for seconds in (SETTLE, MEASURED):
+                    for program in (one, other):
+                        program.tell(f"rate {seconds}")
+                    rates = [float(program.line()) for program in (one, other)]
+                part = 100 * rates[0] / sum(rates)
+    table.add(f"8192 us later: {words}", got=f"{f'{part:.2f} %' if said else 'did not start'}; {_noted(out)}")
+    assert "3 done" in _noted(out) or not said
+
+
+@pytest.mark.parametrize("flags", ["facts", "undelayed"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "on//none/",
+        "on//each/",
+        "on//but-last/",
+        "/on/but-last/",
+        "//on,stop-last/",
+        "child/child/on,child,groups,channels/",
+    ],
+)
+def test_which_channels_run(
+    bed: Bed, environment: dict[str, str], programs: Path, preload: str, table: Table, words: str, flags: str
+) -> None:
+    """n23, n53, n57, facts: of a group that was started before its channels were made; which the driver tells of."""
+    out = bed.directory("begin") / "out"
+    more = {"LD_PRELOAD": preload.replace("interpose.so", "begin.so"), "BEGIN": words, "INTERPOSE_OUT": str(out)}
+    said = streams(programs, {**environment, **more, "ENGINES": flags, "CUDA_DEVICE_MAX_CONNECTIONS": "32"}, PROGRAM)
+    table.add(f"channels, {flags}: {words}", got=f"{said}; {_noted(out)}")
+    assert out.exists(), said
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,324 @@
+/*
+ * A library to be preloaded: how the groups of the graphics engine begin. BEGIN, four lists of words with slashes between them (GROUP/FIRST/START/LATER): what is
+ * done when a group was made, when its first channel was, in place of its GPFIFO_SCHEDULE (nothing: that call), and 1.5 seconds after the first one.
+ *   on off             GPFIFO_SCHEDULE of the group, bEnable 1, 0
+ *   each each-off      the same (0xa06f0103) of each of its channels
+ *   rest but-last      bEnable 1 of each but the first, the last
+ *   slice              SET_TIMESLICE, 8192 us
+ *   preempt            PREEMPT, waited for, 100 ms at most
+ *   level              SET_INTERLEAVE_LEVEL 1, then 0
+ *   stop go stop-last  FIFO_DISABLE_CHANNELS of all channels, bDisable 1, 0; of the last one
+ *   child groups       GET_CHILD_HANDLE: a channel of the group, a group of its device
+ *   channels           GET_ALLOCATED_CHANNELS of the first runlists
+ *   none               nothing
+ * INTERPOSE_OUT: a file, to which a line is added for each word: list, word, a number, status. Layouts: nvos.h, ctrl0000client.h, ctrl2080fifo.h, ctrla06c.h.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define KNOWN 1024u
+#define ALLOC 0x2bu
+#define CONTROL 0x2au
+#define CONTROL_REQUEST 0xc020462aul
+#define GROUP 0xa06cu
+#define SUBDEVICE 0x2080u
+#define GRAPHICS 1u
+#define SCHEDULE_GROUP 0xa06c0101u
+#define SCHEDULE_CHANNEL 0xa06f0103u
+#define SET_TIMESLICE 0xa06c0103u
+#define PREEMPT 0xa06c0105u
+#define SET_INTERLEAVE_LEVEL 0xa06c0107u
+#define DISABLE_CHANNELS 0x2080110bu
+#define GET_ALLOCATED_CHANNELS 0x20801119u
+#define GET_CHILD_HANDLE 0xd05u
+/* The driver's own numbers of its classes (generated/g_kernel_channel*_nvoc.h, 535 to 595). */
+#define OF_CHANNEL 0x5d8d70u
+#define OF_GROUP 0x2b5b80u
+#define RUNLISTS 4u
+#define SLICE_US 8192u
+#define PREEMPT_US 100000u
+#define LATER_US 1500000u
+#define NO_STATUS 0xffffu
+
+struct alloc { /* NVOS64 as far as it is NVOS21 */
+    uint32_t client, parent, object, number;
+};
+struct control {
+    uint32_t client, object, command, flags;
+    uint64_t params;
+    uint32_t params_size, status;
+};
+struct disable {
+    uint8_t is_off, pad[3];
+    uint32_t count;
+    uint8_t rest[16];
+    uint32_t clients[64], channels[64];
+};
+struct child {
+    uint32_t parent, number, object;
+};
+struct allocated {
+    uint32_t runlist, mask[128];
+};
+struct preempt {
+    uint8_t waits, has_timeout, pad[2];
+    uint32_t timeout;
+};
+struct known {
+    struct alloc made;
+    int file;
+};
+enum { AT_GROUP, AT_FIRST, AT_START, LATER };
+
+static struct known groups[KNOWN], channels[KNOWN], subdevices[KNOWN];
+static unsigned group_count, channel_count, subdevice_count;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_t later;
+
+static void note (unsigned list, const char *word, uint32_t number, uint32_t status)
+{
+    const char *path = getenv ("INTERPOSE_OUT");
+    int file = path != NULL ? open (path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600) : -1;
+
+    if (file < 0)
+        return;
+    dprintf (file, "%u %s %u %#x\n", list, word, (unsigned) number, (unsigned) status);
+    close (file);
+}
+
+static int make (int file, unsigned long request, void *argument) { return (int) syscall (SYS_ioctl, file, request, argument); }
+
+static uint32_t control (int file, uint32_t client, uint32_t object, uint32_t command, void *params, uint32_t size)
+{
+    struct control call = { client, object, command, 0, (uintptr_t) params, size, NO_STATUS };
+
+    return make (file, CONTROL_REQUEST, &call) == 0 ? call.status : NO_STATUS;
+}
+
+static uint32_t of_group (const struct known *group, uint32_t command, void *params, uint32_t size)
+{
+    return control (group->file, group->made.client, group->made.object, command, params, size);
+}
+
+static bool is_in (const struct known *channel, const struct known *group)
+{
+    return channel->made.client == group->made.client && channel->made.parent == group->made.object;
+}
+
+/* Of its channels without the first, the last: how many, and the last status that is not 0. */
+static uint32_t schedule (const struct known *group, bool is_on, unsigned first, unsigned last, uint32_t *count)
+{
+    uint32_t status = 0, all = 0, at = 0, got;
+
+    for (unsigned i = 0; i < channel_count; i++)
+        all += is_in (&channels[i], group);
+    for (unsigned i = 0; i < channel_count; i++) {
+        uint8_t params[3] = { is_on };
+
+        if (!is_in (&channels[i], group) || ++at <= first || at > all - last)
+            continue;
+        got = control (group->file, group->made.client, channels[i].made.object, SCHEDULE_CHANNEL, params, sizeof (params));
+        status = got != 0 ? got : status;
+        ++*count;
+    }
+    return status;
+}
+
+static uint32_t disable (const struct known *group, bool is_off, bool is_last, uint32_t *count)
+{
+    struct disable params = { .is_off = is_off };
+
+    for (unsigned i = 0; i < channel_count; i++)
+        if (is_in (&channels[i], group) && params.count < 64) {
+            params.count = is_last ? 0 : params.count;
+            params.clients[params.count] = group->made.client;
+            params.channels[params.count++] = channels[i].made.object;
+        }
+    *count = params.count;
+    for (unsigned i = 0; i < subdevice_count; i++)
+        if (subdevices[i].made.client == group->made.client && subdevices[i].made.parent == group->made.parent)
+            return control (group->file, group->made.client, subdevices[i].made.object, DISABLE_CHANNELS, &params, sizeof (params));
+    return NO_STATUS;
+}
+
+static uint32_t child_of (const struct known *group, uint32_t parent, uint32_t number, uint32_t *found)
+{
+    struct child params = { parent, number, 0 };
+    uint32_t status = control (group->file, group->made.client, group->made.client, GET_CHILD_HANDLE, &params, sizeof (params));
+
+    *found = params.object != 0;
+    return status;
+}
+
+static void count_channels (const struct known *group, unsigned list)
+{
+    for (uint32_t runlist = 0; runlist < RUNLISTS; runlist++) {
+        struct allocated params = { .runlist = runlist };
+        uint32_t status = NO_STATUS, count = 0;
+
+        for (unsigned i = 0; i < subdevice_count; i++)
+            if (subdevices[i].made.client == group->made.client && subdevices[i].made.parent == group->made.parent) {
+                status = control (group->file, group->made.client, subdevices[i].made.object, GET_ALLOCATED_CHANNELS, &params,
+                                  sizeof (params));
+                break;
+            }
+        for (unsigned i = 0; i < 128; i++)
+            count += (uint32_t) __builtin_popcount (params.mask[i]);
+        note (list, "channels", count, status);
+    }
+}
+
+static void act (const struct known *group, unsigned list, const char *word)
+{
+    uint8_t on[3] = { strcmp (word, "on") == 0 };
+    uint64_t slice = SLICE_US;
+    struct preempt preempt = { 1, 1, { 0 }, PREEMPT_US };
+    uint32_t number = 0, status = 0;
+
+    if (strcmp (word, "channels") == 0) {
+        count_channels (group, list);
+        return;
+    }
+    if (strcmp (word, "on") == 0 || strcmp (word, "off") == 0)
+        status = of_group (group, SCHEDULE_GROUP, on, sizeof (on));
+    else if (strcmp (word, "each") == 0 || strcmp (word, "each-off") == 0)
+        status = schedule (group, word[4] == '\0', 0, 0, &number);
+    else if (strcmp (word, "rest") == 0 || strcmp (word, "but-last") == 0)
+        status = schedule (group, true, word[0] == 'r', word[0] == 'b', &number);
+    else if (strcmp (word, "slice") == 0)
+        status = of_group (group, SET_TIMESLICE, &slice, sizeof (slice));
+    else if (strcmp (word, "preempt") == 0)
+        status = of_group (group, PREEMPT, &preempt, sizeof (preempt));
+    else if (strcmp (word, "level") == 0)
+        for (uint32_t level = 2; level-- != 0 && status == 0;)
+            status = of_group (group, SET_INTERLEAVE_LEVEL, &level, sizeof (level));
+    else if (strcmp (word, "stop") == 0 || strcmp (word, "go") == 0 || strcmp (word, "stop-last") == 0)
+        status = disable (group, word[0] == 's', strcmp (word, "stop-last") == 0, &number);
+    else if (strcmp (word, "child") == 0)
+        status = child_of (group, group->made.object, OF_CHANNEL, &number);
+    else if (strcmp (word, "groups") == 0)
+        status = child_of (group, group->made.parent, OF_GROUP, &number);
+    note (list, word, number, status);
+}
+
+/* Whether there was a word. */
+static bool act_all (const struct known *group, unsigned list)
+{
+    char words[256], *rest = words, *word = words, *next;
+
+    snprintf (words, sizeof (words), "%s", getenv ("BEGIN") != NULL ? getenv ("BEGIN") : "");
+    for (unsigned i = 0; i <= list; i++)
+        word = strsep (&rest, "/");
+    if (word == NULL || *word == '\0')
+        return false;
+    while ((next = strsep (&word, ",")) != NULL)
+        act (group, list, next);
+    return true;
+}
+
+static void *act_later (void *nothing)
+{
+    bool has_words = false;
+
+    usleep (LATER_US);
+    pthread_mutex_lock (&lock);
+    for (unsigned i = 0; i < group_count; i++)
+        has_words |= act_all (&groups[i], LATER);
+    pthread_mutex_unlock (&lock);
+    note (LATER, "done", has_words, 0);
+    return nothing;
+}
+
+static void add (struct known *list, unsigned *count, const struct alloc *made, int file)
+{
+    if (*count < KNOWN)
+        list[(*count)++] = (struct known) { *made, file };
+}
+
+static struct known *group_of (uint32_t client, uint32_t object)
+{
+    for (unsigned i = 0; i < group_count; i++)
+        if (groups[i].made.client == client && groups[i].made.object == object)
+            return &groups[i];
+    return NULL;
+}
+
+/* NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS: 12 engine; NVOS21, NVOS64: 16 params. */
+static uint32_t engine_of (const struct alloc *call)
+{
+    uint64_t params;
+    uint32_t engine = 0;
+
+    memcpy (&params, (const char *) call + 16, sizeof (params));
+    if (params != 0)
+        memcpy (&engine, (const char *) (uintptr_t) params + 12, sizeof (engine));
+    return engine;
+}
+
+static void was_made (const struct alloc *call, int file)
+{
+    struct known *group = group_of (call->client, call->parent);
+    unsigned count = 0;
+
+    if (call->number == SUBDEVICE)
+        add (subdevices, &subdevice_count, call, file);
+    if (call->number == GROUP && engine_of (call) == GRAPHICS) {
+        add (groups, &group_count, call, file);
+        (void) act_all (&groups[group_count - 1], AT_GROUP);
+    }
+    if ((call->number & 0xff) != 0x6f || group == NULL)
+        return;
+    add (channels, &channel_count, call, file);
+    for (unsigned i = 0; i < channel_count; i++)
+        count += is_in (&channels[i], group);
+    if (count == 1)
+        (void) act_all (group, AT_FIRST);
+}
+
+int ioctl (int file, unsigned long request, ...)
+{
+    uint32_t number = (uint32_t) request & 0xff, size = (uint32_t) request >> 16 & 0x3fff, status = 0;
+    struct control *call;
+    struct known *group;
+    bool is_done = false;
+    va_list list;
+    void *argument;
+    int result;
+
+    va_start (list, request);
+    argument = va_arg (list, void *);
+    va_end (list);
+    call = argument;
+    if (((request >> 8) & 0xff) != 'F' || (number != ALLOC && (number != CONTROL || size != sizeof (*call))))
+        return make (file, request, argument);
+    if (number == CONTROL && call->command == SCHEDULE_GROUP) {
+        pthread_mutex_lock (&lock);
+        group = group_of (call->client, call->object);
+        is_done = group != NULL && act_all (group, AT_START);
+        if (group != NULL && later == 0)
+            (void) pthread_create (&later, NULL, act_later, NULL);
+        pthread_mutex_unlock (&lock);
+    }
+    if (is_done) {
+        call->status = 0;
+        return 0;
+    }
+    result = make (file, request, argument);
+    if (number != ALLOC || result != 0)
+        return result;
+    memcpy (&status, (char *) argument + (size == 48 ? 40 : 28), sizeof (status)); /* NVOS64, NVOS21 */
+    pthread_mutex_lock (&lock);
+    if (status == 0)
+        was_made (argument, file);
+    pthread_mutex_unlock (&lock);
+    return result;
+}
