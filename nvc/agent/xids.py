@@ -1,7 +1,8 @@
-"""The agent's part about Xid events: whose container an error of a GPU is of, told as an event and counted."""
+"""The agent's part about Xid events: of which container a GPU's error is, told as an event and counted."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 
@@ -41,6 +42,8 @@ class Xids(Part):
         path = f"{agent.options.devices}/kmsg"
         try:
             self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            # At once: the process of most errors ends by them, and its container with it.
+            asyncio.get_running_loop().add_reader(self._file, self.look)
             os.lseek(self._file, 0, os.SEEK_END)
         except OSError as error:
             # A simulated machine has none; a pipe has no end to go to.
@@ -63,8 +66,12 @@ class Xids(Part):
 
     async def stop(self) -> None:
         if self._file >= 0:
+            self._wait_no_more()
             os.close(self._file)
             self._file = -1
+
+    def _wait_no_more(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._file)
 
     def _records(self) -> Iterator[bytes]:
         for _ in range(_RECORDS if self._file >= 0 else 0):
@@ -77,6 +84,7 @@ class Xids(Part):
                     continue  # records were overwritten; the next one is there
                 return
             if not data:
+                self._wait_no_more()  # a pipe that its writers have closed stays readable
                 return
             # One record a read; its further lines begin with a space. A pipe may have several.
             yield from data.split(b"\n")

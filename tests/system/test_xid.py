@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ pytestmark = pytest.mark.root
 GIB = 1 << 30
 #: Of the agent's one GPU, which does not know any here. syslog.h: LOG_KERN and LOG_USER with LOG_WARNING.
 BUS, KERNEL, USER = "0000:3b:00", 4, 1 << 3 | 4
+#: Seconds from an error to its program's end; libcuda takes longer to give back what a context has.
+ENDS_AFTER_S = 0.02
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +60,17 @@ def inside(gpu: SimGpu) -> None:
         found = [(one["xid"], one["container"], one["gpu"]) for one in told(agent)]
         assert found == [(79, "", f"0000{BUS}.0"), (31, tenant.name, UUID), (31, tenant.name, UUID)]
         assert (told(agent)[1]["program"], told(agent)[1]["message"]) == ("cuda_burn", "Ch 00000008")
+
+        # A process that ends by its error takes its container along.
+        short = agent.tenant(memory=4 * GIB)
+        with Spoken(short.wrap(command), environment(gpu), seconds=60) as program:
+            assert program.line() == "started=1"
+            pid = named(agent, short.name)
+            driver(31, f", pid={pid}, name=cuda_burn")
+            time.sleep(ENDS_AFTER_S)
+            program.process.kill()
+        assert leftovers.until(lambda: len(told(agent)) >= 4, seconds=20), agent.log.read_text()
+        assert told(agent)[3]["container"] == short.name
         os.close(log)
 
 
