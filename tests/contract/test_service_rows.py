@@ -8,13 +8,13 @@ import pytest
 
 from tests.conftest import hidden
 from tests.support.loose_share import without_ours
-from tests.support.service_rows import HEADER, Row, page, picture
+from tests.support.service_rows import HEADER, Request, Row, page, picture
 
 
 def a_row(*, slower: float = 1.0, alone: float = 5.0, kept: float = 0.7, busy: float = 0.3, way: str = "MPS") -> Row:
     """Of a hundred requests, the slowest four times as long as the others."""
-    times = [alone] * 98 + [4 * alone] * 2
-    rows = [one * slower for one in times]
+    times = [Request(alone, alone, False)] * 98 + [Request(4 * alone, alone, True)] * 2
+    rows = [Request(one.took * slower, one.own * slower, one.behind) for one in times]
     return Row("encoder", "training", way, 0.3, busy, 20.0, 0.9, times, rows, [20.0 * kept, 20.0 * kept])
 
 
@@ -24,6 +24,7 @@ def test_percentiles_are_beside_and_alone() -> None:
     assert row.of(0.99) == (40.0, 20.0)
     assert (row.kept, row.within) == (pytest.approx(0.7), 1.0)
     assert a_row(slower=2.5).within == 0.98
+    assert (row.own(False), row.own(True)) == ((10.0, 5.0), (10.0, 5.0))
 
 
 @pytest.mark.parametrize(

@@ -4,18 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tests.support.share_table import percentile
 
-HEADER = ("way of sharing", "p50", "p95", "p99", "neighbour kept", "requests within 2 x of p99 alone", "requests")
+HEADER = (
+    "way of sharing",
+    "p50",
+    "p95",
+    "p99",
+    "neighbour kept",
+    "requests within 2 x of p99 alone",
+    "own time",
+    "requests",
+)
 #: What is judged, against alone: services of LONG_MS and more by factors, shorter ones by milliseconds.
 LONG_MS, MOST_P50, MOST_P99, MORE_P50_MS, MORE_P99_MS, KEEPS = 4.0, 1.10, 1.15, 0.35, 0.6, 0.85
 _BAR, _LINE, _LEFT, _SCALE, _MOST = 14, 44, 330, 90, 6.0
 
 
+class Request(NamedTuple):
+    """Milliseconds from its arrival and from its begin to its end; behind: it waited for the one before it."""
+
+    took: float
+    own: float
+    behind: bool
+
+
 @dataclass
 class Row:
-    """alone, beside: milliseconds of requests, of windows that took turns. rates: of the neighbour in those beside.
+    """alone, beside: requests of windows that took turns. rates: of the neighbour in those beside.
 
     busy: the part of the time that the service keeps the GPU busy alone. most: the neighbour's rate alone. clock: the
     part of the GPU's highest SM clock that it ran at meanwhile.
@@ -28,13 +46,19 @@ class Row:
     busy: float
     most: float
     clock: float
-    alone: list[float] = field(default_factory=list)
-    beside: list[float] = field(default_factory=list)
+    alone: list[Request] = field(default_factory=list)
+    beside: list[Request] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
 
     def of(self, part: float) -> tuple[float, float]:
         """A percentile beside the neighbour, and alone."""
-        return percentile(self.beside, part), percentile(self.alone, part)
+        return percentile([one.took for one in self.beside], part), percentile([one.took for one in self.alone], part)
+
+    def own(self, behind: bool) -> tuple[float, float]:
+        """Mean of the own times of these, beside the neighbour, and alone; 0: there are none."""
+        return mean([one.own for one in self.beside if one.behind == behind]), mean(
+            [one.own for one in self.alone if one.behind == behind]
+        )
 
     @property
     def kept(self) -> float:
@@ -44,8 +68,8 @@ class Row:
     @property
     def within(self) -> float:
         """The part of requests that took at most twice the p99 alone."""
-        most = 2 * percentile(self.alone, 0.99)
-        return sum(one <= most for one in self.beside) / len(self.beside)
+        most = 2 * self.of(0.99)[1]
+        return sum(one.took <= most for one in self.beside) / len(self.beside)
 
     @property
     def is_met(self) -> bool:
@@ -63,7 +87,15 @@ class Row:
             return f"{is_:.2f} ms, {is_ / was:.2f} x, {is_ - was:+.2f}"
 
         counts = f"{len(self.beside)} beside, {len(self.alone)} alone"
-        return (self.way, *map(against, (0.5, 0.95, 0.99)), f"{self.kept:.3f}", f"{self.within:.1%}", counts)
+        own = ", ".join(
+            f"{name} {is_:.2f} ms, {is_ - was:+.2f}"
+            for name, (is_, was) in (("first", self.own(False)), ("behind another", self.own(True)))
+        )
+        return (self.way, *map(against, (0.5, 0.95, 0.99)), f"{self.kept:.3f}", f"{self.within:.1%}", own, counts)
+
+
+def mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
 
 
 def page(rows: Sequence[Row], machine: str, plot: str, left_out: Sequence[str] = ()) -> str:

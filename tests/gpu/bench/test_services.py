@@ -33,7 +33,7 @@ from tests.support.agent_tenants import AgentTenant, RunningAgent
 from tests.support.bed import Bed
 from tests.support.frameworks import require
 from tests.support.gpumeasure import SHARE_PROGRAMS, first_gpu, nodes
-from tests.support.service_rows import Row, page, picture
+from tests.support.service_rows import Request, Row, page, picture
 from tests.support.share_table import Table
 from tests.support.spoken import Silent, Spoken
 
@@ -93,7 +93,9 @@ class Results:
         judged = row.is_met if row.way == CLASS else None
         print(f"{name}: {'; '.join(cells[1:])}", flush=True)
         got, kept = "; ".join(f"p{part} {cell}" for part, cell in zip((50, 95, 99), cells[1:], strict=False)), cells[4]
-        self.table.add(name, got=got, base=cells[6], ratio=f"kept {kept}; within {cells[5]}", good=judged)
+        self.table.add(
+            name, got=got, base=cells[7], ratio=f"kept {kept}; within {cells[5]}; own time {cells[6]}", good=judged
+        )
         self.write()
 
     def write(self) -> None:
@@ -167,8 +169,9 @@ class Pair:
         self.clock = clock()
         self.most = float(self.neighbour.line())
 
-    def window(self, seconds: float, seed: int) -> list[float]:
-        return [one / 1000 for one in json.loads(self.service.ask(f"open {LOAD * self.capacity} {seconds} {seed}"))]
+    def window(self, seconds: float, seed: int) -> list[Request]:
+        answer = json.loads(self.service.ask(f"open {LOAD * self.capacity} {seconds} {seed}"))
+        return [Request(took / 1000, own / 1000, behind) for took, own, behind in answer]
 
     def measure(self, row: Row) -> Row:
         """Alone, beside, alone, beside."""

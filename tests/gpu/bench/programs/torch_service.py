@@ -7,9 +7,9 @@ to the next. Lines on stdin:
 
 - ``closed N``: N requests without a pause; answered ``requests/s``.
 - ``open RATE SECONDS SEED``: requests arrive by a Poisson process, the same with the same seed. A latency is from the
-  arrival to the answer's end. Answered with a line of JSON: microseconds of each, in order. Of a request that this
-  program began late by itself (it did not run, and no request was before it) there is none: it did not wait for the
-  GPU.
+  arrival to the answer's end. Answered with a line of JSON: of each, in order, its latency and the time since it was
+  begun, in microseconds, and whether it had to wait for the one before it. Of a request that this program began late by
+  itself (it did not run, and no request was before it) there is none: it did not wait for the GPU.
 """
 
 import gc
@@ -129,7 +129,7 @@ def closed(serve: Serve, count: int) -> str:
 
 def offered(serve: Serve, rate: float, seconds: float, seed: int) -> str:
     draw = random.Random(seed)
-    took, moment = list[int](), 0.0
+    took, moment = list[tuple[int, int, bool]](), 0.0
     begun = free = time.perf_counter()
     while (moment := moment + draw.expovariate(rate)) < seconds:
         due = begun + moment
@@ -140,7 +140,7 @@ def offered(serve: Serve, rate: float, seconds: float, seed: int) -> str:
         serve()
         end = time.perf_counter()
         if start <= max(due, free) + LATE:
-            took.append(round(1e6 * (end - due)))
+            took.append((round(1e6 * (end - due)), round(1e6 * (end - start)), due < free))
         free = end
     return json.dumps(took)
 
