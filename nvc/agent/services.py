@@ -6,7 +6,7 @@ import time
 
 from nvc.base.errors import ContainerError
 from nvc.guard.scheduling import Tenant, service_bounds
-from nvc.guard.service import LEAST_US, SWITCH_US
+from nvc.guard.service import AWAY_US, LEAST_US, SWITCH_US
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -125,6 +125,6 @@ def _check(uuid: str, policy: str, found: list[tuple[str, Tenant]]) -> None:
             raise ContainerError(
                 f"GPU {uuid}: latency={services[name].latency / 1000:g}ms of container {names[name]} cannot be kept: "
                 f"beside {len(found) - 1} others it would wait {bound / 1000:g} ms, a slice of {LEAST_US} us at least "
-                f"and a switch of {SWITCH_US} us for each of their groups",
+                f"and a switch of {SWITCH_US} us for each of their groups, and {AWAY_US} us to leave the service's",
                 hint="take another GPU, a longer latency, or weights that differ less; or wait for one of them to end",
             )

@@ -1,9 +1,10 @@
 """Slices beside services: tenants that wait for the GPU no longer than their latency. Pure.
 
-While a service has work, each group of the others has a slice so short that all of them, with a switch for each, are
-over within the service's latency; the service itself has the longest slice. When it has none, or has computed for more
-than its part, slices are by weight, as without services. A tenant that has no work costs nothing at any slice, so short
-slices cost only while a service and others compute; and where the others have one group in all, nothing at all else.
+While a service has work, each group of the others has a slice so short that all of them, with a switch for each and
+the one away from the service, are over within the service's latency; the service itself has the longest slice. When it
+has none, or has computed for more than its part, slices are by weight, as without services. A tenant that has no work
+costs nothing at any slice, so short slices cost only while a service and others compute; and where the others have one
+group in all, nothing at all else.
 
 A service's time is its own: the others' reservations hold, for a service that computed more than its part by weight
 gives it back (``ServiceUse``).
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
 
     from nvc.guard.scheduling import Tenant
 
-#: The shortest slice beside a service; in 1 us nothing is computed at all. And the usual one of each group beside one
-#: that is served first: what a neighbour keeps is computed while the service has no work, so beside one of 30 % load it
-#: was the same with slices of 50 to 1000 us (one H100, docs/measured/h100-580.md).
+#: The shortest slice beside a service; in 1 us nothing is computed at all. A single group beside one that is served
+#: first has it: what a neighbour keeps is computed while the service has no work, so beside one of 30 % load it was the
+#: same with slices of 50 to 1000 us (one H100, docs/measured/h100-580.md). And the usual one of each of several groups,
+#: which switch between themselves as well.
 LEAST_US, SHORT_US = 50, 100
-#: A switch, for a bound: 0.21 to 0.23 ms on an H100.
-SWITCH_US = 230
+#: A switch, for a bound: 0.21 to 0.23 ms on an H100. And the one away from a service that has run out of work, which
+#: interrupts no kernel: 0.084 ms by the driver's trace. A request that comes meanwhile waits for it as well.
+SWITCH_US, AWAY_US = 230, 90
 #: A service's own slice while it is served first: the longest that hardware keeps.
 SERVICE_US = 64_000
 #: How a service is served now. SERVED: first. IDLE: by weight, for it has had no work for a while. OVER: by weight,
@@ -48,7 +51,8 @@ def slices(live: Sequence[Tenant], weights: Mapping[str, float], most: int = SER
         return _share(live, budget, weights, most)
     (one,) = first
     if one.is_measured:
-        usual = SHORT_US * sum(tenant.groups for tenant in rest)
+        groups = sum(tenant.groups for tenant in rest)
+        usual = SHORT_US * groups if groups > 1 else LEAST_US
         return _share(rest, min(budget, usual), weights, most) | {one.name: most}
     # Without samples nothing would tell that it computed more than its part, so its slice is by weight as well, and all
     # are as long as its latency allows.
@@ -66,7 +70,8 @@ def is_first(tenant: Tenant, live: Sequence[Tenant]) -> bool:
 
 def waits(name: str, live: Sequence[Tenant], given: Mapping[str, int], own_us: int) -> int:
     """Microseconds after which each group of the others has had its turn. given: slices; own_us: for 0."""
-    return sum(one.groups * ((given.get(one.name, 0) or own_us) + SWITCH_US) for one in live if one.name != name)
+    turns = sum(one.groups * ((given.get(one.name, 0) or own_us) + SWITCH_US) for one in live if one.name != name)
+    return turns + AWAY_US if turns else 0
 
 
 def state(tenant: Tenant, live: Sequence[Tenant], bound: int) -> str:
@@ -92,7 +97,7 @@ def shortest_bounds(tenants: Sequence[Tenant], weights: Mapping[str, float]) -> 
 def _budget(first: Sequence[Tenant], live: Sequence[Tenant]) -> int:
     """What all groups but those of one service may have of a round, without the switches to them."""
     groups = sum(tenant.groups for tenant in live)
-    return min(one.latency - SWITCH_US * (groups - one.groups) for one in first)
+    return min(one.latency - AWAY_US - SWITCH_US * (groups - one.groups) for one in first)
 
 
 def _share(tenants: Sequence[Tenant], length: int, weights: Mapping[str, float], most: int) -> dict[str, int]:

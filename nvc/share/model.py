@@ -9,7 +9,7 @@ SERVICE = PRIORITIES[3]
 #: Priorities, the lowest first.
 RANK = {"low": 0, "normal": 1, "high": 2, SERVICE: 3}
 #: What a service waits for the GPU at most, in microseconds: without a setting, and what can be said.
-DEFAULT_LATENCY_US, LEAST_LATENCY_US, MOST_LATENCY_US = 1_000, 300, 100_000
+DEFAULT_LATENCY_US, LEAST_LATENCY_US, MOST_LATENCY_US = 1_000, 400, 100_000
 #: A whole GPU's time in the unit of ``cap``: 1/1000.
 CAP_WHOLE = 1000
 #: A whole GPU's memory in the unit of ``memory_part``: 1/1,000,000.

@@ -11,6 +11,7 @@ from nvc.agent.computed import ComputedTime
 from nvc.agent.scheduler import Scheduler
 from nvc.base.errors import ContainerError
 from nvc.guard.service import (
+    AWAY_US,
     DONE,
     IDLE,
     IDLE_NS,
@@ -27,7 +28,7 @@ from nvc.guard.usage import GpuUsage
 from tests.support.scheduled import ONE, Clock, Notes, gpu, limits
 
 #: All that its latency allows: the others' slices while nothing tells what the service computes.
-ALLOWED = 1000 - SWITCH_US
+ALLOWED = 1000 - AWAY_US - SWITCH_US
 
 
 #: Seconds between two answers of the prober.
@@ -88,9 +89,9 @@ def test_the_others_slices_are_short_and_its_own_long_once_it_is_measured() -> N
     scheduler = with_service(notes, 10)
     assert notes.slices == {(1, 0): ALLOWED, (2, 0): ALLOWED}, "by weight: nothing says how much it computes"
     measured(scheduler)
-    assert notes.slices == {(1, 0): SERVICE_US, (2, 0): SHORT_US}
+    assert notes.slices == {(1, 0): SERVICE_US, (2, 0): LEAST_US}
     share = scheduler.share(1, 0)
-    assert (share.bound_us, share.service, share.target) == (SHORT_US + SWITCH_US, SERVED, 0.5)
+    assert (share.bound_us, share.service, share.target) == (LEAST_US + SWITCH_US + AWAY_US, SERVED, 0.5)
     assert (scheduler.share(2, 0).bound_us, scheduler.share(2, 0).service) == (0, "")
     scheduler.sampled(ONE, time.monotonic_ns(), None)  # the driver has no samples any more
     scheduler.update()
@@ -106,7 +107,7 @@ def test_hints_make_slices_short_and_long() -> None:
     scheduler.hint(1, DONE)
     scheduler.update()
     assert notes.slices[2, 0] == notes.slices[3, 0] == 5000
-    assert (scheduler.share(1, 0).service, scheduler.share(1, 0).bound_us) == (IDLE, 2 * (5000 + SWITCH_US))
+    assert (scheduler.share(1, 0).service, scheduler.share(1, 0).bound_us) == (IDLE, 2 * (5000 + SWITCH_US) + AWAY_US)
     scheduler.hint(1, SOON)
     scheduler.update()
     assert notes.slices == short
@@ -134,7 +135,7 @@ def test_one_more_tenant_than_the_latency_allows_is_refused() -> None:
     scheduler = with_service(Notes(), 10, 10, 10)
     with pytest.raises(ContainerError) as caught:
         scheduler.check(limits(gpu()))
-    assert f"would wait {4 * (LEAST_US + SWITCH_US) / 1000:g} ms" in str(caught.value)
+    assert f"would wait {(4 * (LEAST_US + SWITCH_US) + AWAY_US) / 1000:g} ms" in str(caught.value)
     scheduler.check(limits(gpu(priority="high")), number=2)  # one that is there changes
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from nvc.guard import service
 from nvc.guard.scheduling import OWN_US, Schedule, Tenant, decide, expected, service_bounds, waits
 from nvc.guard.service import (
+    AWAY_US,
     CROWDED,
     DONE,
     IDLE,
@@ -37,9 +38,16 @@ def slices(*tenants: Tenant, **more: object) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("latency", [300, 1000, 10_000])
-def test_a_neighbour_has_a_short_slice_within_what_the_latency_leaves(latency: int) -> None:
+def test_a_single_neighbour_has_the_shortest_slice(latency: int) -> None:
     given = slices(a_service(latency=latency), Tenant("training", groups=1))
-    assert given == {"service": SERVICE_US, "training": min(SHORT_US, latency - SWITCH_US)}
+    assert given == {"service": SERVICE_US, "training": LEAST_US}
+
+
+@pytest.mark.parametrize("latency", [700, 1000, 10_000])
+def test_neighbours_have_short_slices_within_what_the_latency_leaves(latency: int) -> None:
+    given = slices(a_service(latency=latency), Tenant("a", groups=1), Tenant("b", groups=1))
+    each = min(SHORT_US, (latency - AWAY_US) // 2 - SWITCH_US)
+    assert given == {"service": SERVICE_US, "a": each, "b": each}
 
 
 def test_neighbours_share_it_by_weight_and_by_groups() -> None:
@@ -56,7 +64,7 @@ def test_without_groups_of_a_service_nothing_is_short() -> None:
 def test_without_samples_its_slice_is_by_weight() -> None:
     """Nothing would tell that it has more than its part."""
     given = slices(a_service(weight=20, is_measured=False), Tenant("training", 10, groups=1))
-    assert given["training"] == 1000 - SWITCH_US, "as long as the latency allows: switches take less then"
+    assert given["training"] == 1000 - AWAY_US - SWITCH_US, "as long as the latency allows: switches take less then"
     assert given["service"] == 2 * given["training"]
 
 
@@ -65,7 +73,7 @@ def test_an_idle_service_costs_several_neighbours_nothing() -> None:
     idle = slices(a_service(use=IDLE), *others)
     by_weight = slices(Tenant("service", groups=1), *others)
     assert idle == by_weight
-    assert slices(a_service(use=IDLE), others[0])["a"] == SHORT_US, "one neighbour alone switches to nobody"
+    assert slices(a_service(use=IDLE), others[0])["a"] == LEAST_US, "one neighbour alone switches to nobody"
 
 
 def test_a_service_that_computed_more_than_its_part_is_by_weight_and_gives_back() -> None:
@@ -105,15 +113,17 @@ def test_what_cannot_be_kept_is_told_by_its_bound() -> None:
     one = (a_service(), Tenant("a"), Tenant("b"), Tenant("c"))
     assert service_bounds(one)["service"] <= 1000
     four = (*one, Tenant("d"))
-    assert service_bounds(four) == {"service": 4 * (LEAST_US + SWITCH_US)}
+    assert service_bounds(four) == {"service": 4 * (LEAST_US + SWITCH_US) + AWAY_US}
     uneven = (a_service(), Tenant("a", 90), Tenant("b", 10))
-    assert service_bounds(uneven)["service"] == 10 * LEAST_US + 2 * SWITCH_US, "weights of the others hold as well"
+    assert service_bounds(uneven)["service"] == 10 * LEAST_US + 2 * SWITCH_US + AWAY_US, (
+        "weights of the others hold as well"
+    )
 
 
 def test_a_service_beside_too_many_groups_says_so() -> None:
     tenants = (a_service(), Tenant("crowd", groups=6))
     bound, state = waits(tenants, decide(tenants))["service"]
-    assert (bound, state) == (6 * (LEAST_US + SWITCH_US), CROWDED)
+    assert (bound, state) == (6 * (LEAST_US + SWITCH_US) + AWAY_US, CROWDED)
 
 
 TENANTS = st.lists(
@@ -143,28 +153,32 @@ def test_whoever_is_there_each_service_waits_no_longer_than_it_may(rows: list[tu
 def test_policies_and_slices_of_libcudas_own_count_as_waits() -> None:
     tenants = (a_service(), Tenant("a", groups=2))
     schedule = Schedule((("service", 0), ("a", 0)), ())
-    assert waits(tenants, schedule)["service"] == (2 * (OWN_US + SWITCH_US), CROWDED)
+    assert waits(tenants, schedule)["service"] == (2 * (OWN_US + SWITCH_US) + AWAY_US, CROWDED)
 
 
 @pytest.mark.parametrize(
     ("alone", "p50", "p99"),
-    # In milliseconds, what docs/internals/scheduling.md says of a neighbour's slice of SHORT_US.
-    [(1.15, 0.27, 1.27), (4.27, 0.27, 1.16)],
+    # In milliseconds, what docs/internals/scheduling.md says of a neighbour's slice of LEAST_US.
+    [(1.15, 0.24, 1.66), (4.27, 0.24, 1.43)],
 )
 def test_what_waits_make_of_slow_requests(alone: float, p50: float, p99: float) -> None:
-    """Computed: requests at random times at 30 % load, each behind those before it, each waiting for its own turn."""
-    wait = (SHORT_US / 2 + SWITCH_US - 10) / 1000  # half a slice, and the switch of 0.22 ms
-    found = [slowest(alone, extra) for extra in (0.0, wait)]
+    """Computed: requests at random times at 30 % load.
+
+    Each waits for half a slice and the switch of 0.22 ms; one that comes while the GPU leaves the service, right behind
+    another one, for all of it.
+    """
+    first, behind = (LEAST_US / 2 + SWITCH_US - 10) / 1000, (AWAY_US - 6 + LEAST_US + SWITCH_US - 10) / 1000
+    found = [slowest(alone, *extra) for extra in ((0.0, 0.0), (first, behind))]
     assert found[1][0] - found[0][0] == pytest.approx(p50, abs=0.01)
     assert found[1][1] - found[0][1] == pytest.approx(p99, abs=0.1)
 
 
-def slowest(alone: float, extra: float) -> tuple[float, float]:
-    """p50 and p99 of requests of ``alone`` ms that each wait ``extra``."""
+def slowest(alone: float, first: float, behind: float) -> tuple[float, float]:
+    """p50 and p99 of requests of ``alone`` ms that each wait ``first``, or ``behind`` another one."""
     chance, now, free, took = random.Random(1), 0.0, 0.0, []
     for _ in range(100_000):
         now += chance.expovariate(0.3 / (alone * 1.06))  # as the bench: by what it can serve
-        free = max(now, free) + alone + extra
+        free = max(now, free) + alone + (first if now >= free else behind)
         took.append(free - now)
     took.sort()
     return took[len(took) // 2], took[len(took) * 99 // 100]

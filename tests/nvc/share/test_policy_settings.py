@@ -21,7 +21,7 @@ SERVICE_RULES = {"maximum": "priority=service,latency=0.5ms"}
 )
 def test_nobody_makes_itself_a_service(source: str, rules_: dict[str, str]) -> None:
     """A container that asks by itself has what root grants: it would make all others wait less long."""
-    text = "priority=service,latency=0.3ms"
+    text = "priority=service,latency=0.4ms"
     asked: Any = {"environment": {"NVC_SHARE": text}}.get(source, text)
     with pytest.raises(InputError, match="priority=service is more than this node gives"):
         decide(rules(**rules_), [FIRST], **{source: asked})
@@ -45,7 +45,7 @@ def test_a_container_asks_for_less_of_a_service_than_the_node_grants() -> None:
     for policy in (rules(**SERVICE_RULES), rules(maximum="priority=service"), rules(default="priority=service")):
         with pytest.raises(InputError, match=r"latency=0\.4ms is more than this node gives"):
             got(policy, "priority=service,latency=400us")
-    clamped = decide(rules(**SERVICE_RULES, clamp=True), [FIRST], annotation="priority=service,latency=300us")
+    clamped = decide(rules(**SERVICE_RULES, clamp=True), [FIRST], annotation="priority=service,latency=400us")
     assert clamped.gpus[0].latency == 500
     assert got(rules(default="priority=service,latency=2ms"), "weight=3").latency == 2000
     assert got(rules(default="priority=service,latency=2ms"), "priority=low").latency == 0
@@ -68,8 +68,8 @@ def test_a_running_service_is_changed_within_its_bounds() -> None:
     with pytest.raises(InputError, match="cannot be kept with cap"):
         change(Policy(), FIRST, now, parse_gpu("cap=50%"))
     with pytest.raises(InputError, match="more than this node gives"):
-        change(rules(**SERVICE_RULES), FIRST, now, parse_gpu("latency=300us"))
-    assert change(rules(**SERVICE_RULES), FIRST, now, parse_gpu("latency=300us"), force=True).latency == 300
+        change(rules(**SERVICE_RULES), FIRST, now, parse_gpu("latency=400us"))
+    assert change(rules(**SERVICE_RULES), FIRST, now, parse_gpu("latency=400us"), force=True).latency == 400
 
 
 def test_a_range_begins_at_its_request() -> None:
