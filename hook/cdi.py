@@ -86,10 +86,15 @@ def serve(argv: Sequence[str], stdin: int = 0, *, program: str = PROGRAM) -> int
     return 0
 
 
+def outcome() -> int:
+    """Run the command line of this process; its exit code."""
+    name = sys.argv[0].rpartition("/")[2]
+    return main(sys.argv[1:], program=name if name == CDI_HOOK else PROGRAM)
+
+
 def run() -> NoReturn:
     """Entry point of the command: ends without tearing the interpreter down."""
-    name = sys.argv[0].rpartition("/")[2]
-    os._exit(main(sys.argv[1:], program=name if name == CDI_HOOK else PROGRAM))
+    os._exit(outcome())
 
 
 def _run(steps: list[tuple[str, Values]], debug: str, stdin: int) -> None:
@@ -119,7 +124,7 @@ def _run(steps: list[tuple[str, Values]], debug: str, stdin: int) -> None:
             arguments = (given[0] or spec, *given[1:]) if function == bundle.SHARE_HOOK else given
             getattr(hooks, function)(target, *arguments, log)
 
-    worker.run(work, timeout)
+    worker.run(work, timeout, ldconfig=any(function == "update_ldcache" for function, _ in calls))
 
 
 def _state(steps: list[tuple[str, Values]], stdin: int, timeout: float) -> bytes:

@@ -1,4 +1,4 @@
-"""The program of the agent's pre-fork server: it imports both programs, which ``nvc`` alone cannot.
+"""The program of the agent's pre-fork server: it imports the programs, which ``nvc`` alone cannot.
 
 Installed beside the launchers (tools/install), where native/client is: an installation without that has no use for it.
 """
@@ -6,7 +6,9 @@ Installed beside the launchers (tools/install), where native/client is: an insta
 from __future__ import annotations
 
 from hook import __main__ as hook
-from hook import arguments, inject, process, report, state, target
+from hook import arguments, cdi, cdi_words, inject, process, report, state, target
+from hook.runtime import __main__ as runtime
+from hook.runtime import granted, guard, joined, modify, refused
 from nvc import __main__ as configure
 from nvc.prefork import server
 from nvc.prefork.request import Programs
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 #: Imported for the hook's runs, which find them here.
-READY = (inject, report, target)
+READY = (inject, report, target, granted, guard, joined, modify, refused)
 
 
 def outside(words: Sequence[str], program: str) -> bool:
@@ -25,9 +27,23 @@ def outside(words: Sequence[str], program: str) -> bool:
     return arguments.parse(words, program).stage in state.OUTSIDE
 
 
+def inside(words: Sequence[str]) -> bool:
+    """Whether words name hooks of CDI specs for a container's namespaces, with the state on standard input."""
+    options = {word.lstrip("-").partition("=")[0] for word in words if word.startswith("-")}
+    is_hook = bool(words) and not words[0].startswith("-")
+    return is_hook and cdi_words.MEMORY not in words and cdi_words.STATE not in options
+
+
 def programs() -> Programs:
-    """Both."""
-    return Programs(configure.outcome, hook.outcome, outside, process.kept.update)
+    """All of them."""
+    return Programs(
+        configure.outcome, hook.outcome, cdi.outcome, runtime.outcome, outside, inside, process.kept.update, works_for
+    )
+
+
+def works_for(caller: int) -> None:
+    """What is done from now on is done for that process."""
+    process.caller = caller
 
 
 def run() -> NoReturn:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from hook.runtime.command import Command
 
+#: Exit code of ``edit`` for a container that it does not edit (native/client/client.h).
+SKIPPED = 3
 #: The mode that a name of this program stands for.
 _SUFFIXES = {".legacy": "legacy", ".cdi": "cdi"}
 
@@ -65,6 +67,57 @@ def main(argv: Sequence[str], program: str, own: str) -> int:
         return _fail(program, internal(error), journal)
 
 
+def edit(argv: Sequence[str], program: str) -> int:
+    """``main`` up to the exec, for a process of this program that waits: 0 once its container is guarded; 1 for errors.
+
+    SKIPPED, with nothing done: a container of which something else than a share of the engine's GPUs is to be decided.
+    """
+    journal = Journal()
+    try:
+        chosen = command.parse(argv)
+        config, problem = _settings(program)
+        journal.add(chosen.log, as_json=chosen.log_format == "json", level="warning")
+        journal.add(config.runtime_debug, as_json=False, level="debug" if chosen.debug else config.log_level)
+        if problem is not None or chosen.name not in command.EDITED or not _only_shares(chosen, config):
+            return SKIPPED
+    except NvcError:
+        return SKIPPED
+    try:
+        return 0 if _edit(chosen, config, problem, "", journal) else SKIPPED
+    except NvcError as error:
+        return _fail(program, error, journal)
+    except Exception as error:
+        from hook.report import internal
+
+        return _fail(program, internal(error), journal)
+
+
+def outcome() -> int:
+    """``edit`` with the command line of this process."""
+    return edit(sys.argv[1:], os.path.basename(sys.argv[0]))
+
+
+def _only_shares(chosen: Command, config: HookConfig) -> bool:
+    """Whether what the engine wrote gives the container its GPUs, and it asks for no others. Raises InputError."""
+    from hook import request
+    from hook.runtime import hooks
+    from hook.runtime.modify import annotated_devices
+
+    directory = _directory(chosen)
+    content = spec.read(directory)
+    found = bundle.look(content, directory)
+    if not _may_share(content) or hooks.present(content, directory):
+        return False
+    asked = request.visible(
+        environment.parse(found.env),
+        privileged=found.privileged,
+        config=config,
+        device_mounts=found.device_mounts,
+        warn=lambda text: None,
+    )
+    return asked is None and not annotated_devices(found.annotations, config.annotation_prefixes)
+
+
 def run() -> NoReturn:
     """Entry point of the command."""
     own = os.path.realpath(sys.argv[0])
@@ -88,8 +141,7 @@ def _settings(program: str) -> tuple[HookConfig, InputError | None]:
 
 def _edit(chosen: Command, config: HookConfig, problem: InputError | None, own: str, journal: Journal) -> bool:
     """Change config.json if the container asks for GPUs. Is it guarded? Raises NvcError: nothing is changed."""
-    # Joined, not normalised: ".." behind a link is where the kernel says it is.
-    directory = chosen.bundle if chosen.bundle.startswith("/") else os.path.join(_here(), chosen.bundle)
+    directory = _directory(chosen)
     content = spec.read(directory)
     found = bundle.look(content, directory)
     env = environment.parse(found.env)
@@ -125,6 +177,11 @@ def _edit(chosen: Command, config: HookConfig, problem: InputError | None, own: 
         join(content, directory)
         spec.write(directory, content)
     return guarded
+
+
+def _directory(chosen: Command) -> str:
+    # Joined, not normalised: ".." behind a link is where the kernel says it is.
+    return chosen.bundle if chosen.bundle.startswith("/") else os.path.join(_here(), chosen.bundle)
 
 
 def _may_share(content: dict[str, Any]) -> bool:

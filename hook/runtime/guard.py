@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from hook import process
 from hook.bundle import GUARD, SHARE, fixed
 from hook.runtime import hooks, shares, spec
 from hook.swarm import own
@@ -115,7 +116,7 @@ def _add(
             raise InputError("the command line names no container", hint="a guarded container is registered by its id")
         from nvc.guard.registered import register
 
-        register(client, identifier, found.path)
+        register(client, identifier, found.path, process.caller)
     finally:
         if client is not None:
             client.close()

@@ -1,6 +1,6 @@
-// The installed programs nvc-py, nvc-hook, nvc-runtime and their other names: a client of the agent's pre-fork server (nvc.prefork)
-// that becomes the Python program when there is no agent, or the server does not take this request. As nvc-runtime it asks no agent:
-// it becomes the real runtime where nothing asks for a GPU.
+// The installed programs nvc-py, nvc-hook, nvc-cdi-hook, nvc-runtime and their other names: a client of the agent's pre-fork server (nvc.prefork)
+// that becomes the Python program when there is no agent, or the server does not take this request. As nvc-runtime it
+// becomes the real runtime: at once where nothing asks for a GPU, or when the agent has edited a guarded container's config.json.
 //
 // One SOCK_SEQPACKET connection, packets:
 //     client  struct request_header, then strings with their NUL: name, words, environment; four descriptors
@@ -24,6 +24,9 @@
 // The agent's directory, unless config.toml names another one: it is there from the first agent on until the machine's end.
 #define AGENT_DIRECTORY "/run/nvc/agent"
 
+// Started in a container's namespaces, before its root is the container's.
+#define CDI_HOOK "nvc-cdi-hook"
+
 #define REQUEST_MAGIC "nvcrun1"
 
 enum {
@@ -32,6 +35,7 @@ enum {
     READY_MILLISECONDS = 1000, // until 'R' or 'N'; an agent that is busy for longer is of no use
     PATH_LIMIT = 4096,
     FILE_LIMIT = 1024 * 1024, // of a config.json or config.toml that is looked at here
+    EDIT_SKIPPED = 3, // exit code of the work for nvc-runtime: nothing was done, the Python program is to do it
 };
 
 struct request_header {
@@ -64,6 +68,12 @@ int request_wanted (const char *name, char *const words[]);
 // Sends the request and waits for its end. ENDED: *status is a wait status, or -1 when the connection broke.
 enum outcome session_run (const char *request, size_t length, int *status);
 
+// Whether the agent may edit the config.json of the command that runtime_become was called for.
+int runtime_wanted (void);
+
+// After the agent did: becomes the real runtime of a guarded container; returns where that cannot be.
+void runtime_edited (char *argv[]);
+
 // Becomes the real runtime, where `name` is one of nvc-runtime's and no GPU is asked for; returns where Python has to decide.
 void runtime_become (const char *name, char *argv[]);
 
@@ -72,6 +82,9 @@ int runtime_may_ask (char *text, size_t size, int given);
 
 // Whether a config.toml changes nothing of what a request is or of the real runtime. The text is changed; text[size] is the caller's.
 int runtime_config_is_usual (char *text, size_t size);
+
+// The first mmap of the 32-bit entry is closed to this process and all that it executes; 0, or -1.
+int entry32_close (void);
 
 // NVIDIA's drivers refuse their requests to this process and all that it executes; 0, or -1 where that should have been and is not.
 int refusal_install (void);

@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 static char request[REQUEST_LIMIT];
+// For a hook that may have been started with the container's variables.
+static char *const NO_VARIABLES[] = { NULL };
 
 // Ends as the worker ended.
 static int end_as (int status)
@@ -27,6 +29,13 @@ static int end_as (int status)
     return WEXITSTATUS (status);
 }
 
+static int become_python (const struct place *place, char *argv[])
+{
+    execv (place->launcher, argv);
+    fprintf (stderr, "%s: %s: %s\n", place->name, place->launcher, strerror (errno));
+    return 127;
+}
+
 static int streams_open (void) { return fcntl (0, F_GETFD) >= 0 && fcntl (1, F_GETFD) >= 0 && fcntl (2, F_GETFD) >= 0; }
 
 int main (int argc, char *argv[])
@@ -39,9 +48,16 @@ int main (int argc, char *argv[])
     if (argc > 0)
         runtime_become (place.name, argv);
     if (argc > 0 && geteuid () == 0 && request_wanted (place.name, argv + 1) && streams_open ()) {
-        size_t length = request_make (&place, argv + 1, environ, request);
+        char *const *variables = strcmp (place.name, CDI_HOOK) == 0 ? NO_VARIABLES : environ;
+        size_t length = request_make (&place, argv + 1, variables, request);
         int status;
         if (length && session_run (request, length, &status) == ENDED) {
+            int code = status >= 0 && WIFEXITED (status) ? WEXITSTATUS (status) : -1;
+            if (runtime_wanted () && (code == 0 || code == EDIT_SKIPPED)) {
+                if (code == 0)
+                    runtime_edited (argv);
+                return become_python (&place, argv); // what was done may be done again
+            }
             if (status >= 0)
                 return end_as (status);
             fprintf (stderr,
@@ -51,7 +67,5 @@ int main (int argc, char *argv[])
             return 1;
         }
     }
-    execv (place.launcher, argv);
-    fprintf (stderr, "%s: %s: %s\n", place.name, place.launcher, strerror (errno));
-    return 127;
+    return become_python (&place, argv);
 }

@@ -15,6 +15,8 @@ static const char *const NAMES[] = {
     "nvc-hook",
     "nvidia-container-runtime-hook",
     "nvidia-container-toolkit",
+    "nvc-cdi-hook",
+    "nvidia-cdi-hook",
     "nvc-runtime",
     "nvidia-container-runtime",
     "nvidia-container-runtime.legacy",

@@ -1,4 +1,5 @@
-// NVIDIA's drivers are refused to what this process executes: a container without a GPU (hook/runtime/refused.py).
+// Filters of what this process executes: NVIDIA's drivers are refused to a container without a GPU (hook/runtime/refused.py), an entry
+// that the guard's own filter cannot see to a guarded one (hook/runtime/entry32.py).
 #include "client.h"
 
 #include <errno.h>
@@ -30,4 +31,19 @@ int refusal_install (void)
         return 0;
     // A caller without CAP_SYS_ADMIN is a user of the host's; a kernel without such filters guards nothing.
     return errno == EACCES || errno == EINVAL || errno == ENOSYS ? 0 : -1;
+}
+
+int entry32_close (void)
+{
+#if defined __x86_64__
+    // Of hook/runtime/entry32.py (the same test).
+    static struct sock_filter entry32[] = {
+        { 0x20, 0, 0, 0x00000004 }, { 0x15, 0, 3, 0x40000003 }, { 0x20, 0, 0, 0x00000000 },
+        { 0x15, 0, 1, 0x0000005a }, { 0x06, 0, 0, 0x00050026 }, { 0x06, 0, 0, 0x7fff0000 },
+    };
+    struct sock_fprog program = { sizeof entry32 / sizeof entry32[0], entry32 };
+    return syscall (SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0 ? 0 : -1;
+#else
+    return 0;
+#endif
 }

@@ -39,6 +39,10 @@ int request_wanted (const char *name, char *const words[])
 {
     int command = 0, pid = 0;
     const char *last = "";
+    if (strcmp (name, CDI_HOOK) == 0)
+        return *words && **words != '-';
+    if (runtime_wanted ())
+        return 1;
     for (; *words; words++) {
         last = *words;
         command |= strcmp (last, "configure") == 0;

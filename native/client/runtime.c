@@ -276,6 +276,7 @@ static int is_refused (void)
 }
 
 static int refuses; // as is_refused said once
+static int may_edit; // whether the agent may: a container is made, by usual settings
 
 static int may_ask (char *text, size_t size) { return runtime_may_ask (text, size, refuses); }
 
@@ -290,6 +291,7 @@ static enum { PYTHONS, AS_IT_IS, WITHOUT_GPU } decide (char *const words[])
     if (strcmp (command, "create") != 0 && strcmp (command, "run") != 0 && strcmp (command, "restore") != 0)
         return AS_IT_IS;
     refuses = is_refused ();
+    may_edit = strcmp (command, "restore") != 0;
     int length = snprintf (path, sizeof path, "%s/config.json", *bundle ? bundle : ".");
     return length > 0 && (size_t) length < sizeof path && !file_holds (path, may_ask, 1) ? WITHOUT_GPU : PYTHONS;
 }
@@ -321,6 +323,18 @@ void runtime_become (const char *name, char *argv[])
         return;
     int decided = decide (argv + 1);
     if (decided == PYTHONS || !find_runtime (path, sizeof path) || (decided == WITHOUT_GPU && refuses && refusal_install () != 0))
+        return;
+    argv[0] = path;
+    execv (path, argv);
+    argv[0] = called;
+}
+
+int runtime_wanted (void) { return may_edit; }
+
+void runtime_edited (char *argv[])
+{
+    char path[PATH_LIMIT], *called = argv[0];
+    if (!find_runtime (path, sizeof path) || entry32_close () != 0)
         return;
     argv[0] = path;
     execv (path, argv);

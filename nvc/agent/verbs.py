@@ -93,8 +93,9 @@ class Verbs:
 
     async def _register(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
         bundle = request["bundle"], request["device"], request["inode"]
-        self._agent.tenants.registrations.add(request["container"], *bundle, caller.pid)
-        self._agent.journal.write("register", container=request["container"], bundle=request["bundle"], pid=caller.pid)
+        runtime = request.get("runtime", caller.pid)
+        self._agent.tenants.registrations.add(request["container"], *bundle, runtime)
+        self._agent.journal.write("register", container=request["container"], bundle=request["bundle"], pid=runtime)
         return {}
 
     async def _bind(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from nvc.base.errors import MountError
 from nvc.base.record import Record
 from nvc.base.verbs import HelperService, Verb, raise_remote, translate
 from nvc.cdi import hooks
+from nvc.container.ldcache import program
 from nvc.container.service import limit
 from nvc.linux import rights
 from rpc.errors import RemoteError
@@ -44,10 +45,11 @@ HOOK = HelperService(
 )
 
 
-def run(work: Callable[[], object], timeout: float) -> None:
+def run(work: Callable[[], object], timeout: float, *, ldconfig: bool = False) -> None:
     """Call ``work`` in a process of its own, with the rights of ``hooks.prepare``. Raises what it raises.
 
-    timeout: of one wait, in seconds; all that an image can make it take is bounded by it.
+    timeout: of one wait, in seconds; all that an image can make it take is bounded by it. ldconfig: the loader cache
+    will be updated, so the process for that starts first.
     """
     parent = os.getpid()
 
@@ -56,6 +58,8 @@ def run(work: Callable[[], object], timeout: float) -> None:
         # SIGTERM: changes are undone first.
         rights.parent_death_signal(parent, 15)
         hooks.prepare()
+        if ldconfig:
+            program.in_advance()
 
     def handle(request: Nothing, fds: list[int]) -> Nothing:
         limit()

@@ -53,13 +53,17 @@ def is_guarded(request: ShareRequest, pid: int, policy: Policy, directory: str) 
     return False
 
 
-def register(client: Client, container: str, bundle: str) -> None:
-    """Tell the agent that this process is about to make a container to be guarded. Raises AgentError, InputError."""
+def register(client: Client, container: str, bundle: str, runtime: int = 0) -> None:
+    """Tell the agent that a process is about to make a container to be guarded. Raises AgentError, InputError.
+
+    runtime: the process; 0 for this one.
+    """
     try:
         found = os.stat(bundle)
     except OSError as error:
         raise InputError(f"{bundle}: {reason(error)}") from error
-    client.call("register", container=container, bundle=bundle, device=found.st_dev, inode=found.st_ino)
+    other = {"runtime": runtime} if runtime else {}
+    client.call("register", container=container, bundle=bundle, device=found.st_dev, inode=found.st_ino, **other)
 
 
 def _claims(profile: dict[str, Any], socket: str) -> bool:

@@ -1,9 +1,11 @@
 """The process at the other end: only a caller that could do all of it itself, and with the same result, is served.
 
 Compared with this process are user and group ids, capabilities, the security module's label, the root directory, and
-the namespaces that decide what a path or a process id means. A caller with no_new_privs or seccomp filters that it does
-not share is refused, as what filters refuse cannot be read; this process may be more confined, and in the agent's unit
-is. What may differ (limits, the OOM score, niceness) is taken over by the process that does the work.
+the namespaces that decide what a path or a process id means. A hook at createContainer is in namespaces of the
+container, and has the machine's root still: the process that does its work enters its mount namespace. A caller with
+no_new_privs or seccomp filters that it does not share is refused, as what filters refuse cannot be read; this process
+may be more confined, and in the agent's unit is. What may differ (limits, the OOM score, niceness) is taken over by the
+process that does the work.
 """
 
 from __future__ import annotations
@@ -16,11 +18,17 @@ import struct
 
 from nvc.base.record import Record
 from nvc.linux import rights
-from nvc.prefork.request import Refused
+from nvc.prefork.request import CDI, RUNTIME, Refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nvc.prefork.runtimes import Runtimes
 
 #: What the work needs; where we have less than the caller, the Python program would succeed and we would not.
 _REQUIRED_RIGHTS = rights.mask(rights.PERMITTED | rights.BOUNDING)
 _NAMESPACES = ("mnt", "pid", "user", "cgroup")
+#: Where in ``Standing.places`` what a hook at createContainer shares with us is: the root, and the user namespace.
+_SHARED = (0, 1 + _NAMESPACES.index("user"))
 _SAME = ("Uid", "Gid")
 _SETS = ("CapEff", "CapPrm", "CapBnd")
 _CREDENTIALS = struct.Struct("3i")
@@ -44,16 +52,21 @@ class Standing(Record):
     no_new_privs: bool
     filters: int
 
-    def lacks(self, ours: Standing) -> str:
-        """What a caller of this standing lacks to be served by a process of ``ours``; "" for nothing."""
-        if self.places != ours.places:
+    def lacks(self, ours: Standing, *, inside: bool = False, own: int = 0) -> str:
+        """What a caller of this standing lacks to be served by a process of ``ours``; "" for nothing.
+
+        inside: it is in a container's namespaces, and so will be the work as far as paths mean something.
+        own: how many of its filters are nvc-runtime's.
+        """
+        compared = _SHARED if inside else range(len(ours.places))
+        if any(self.places[one] != ours.places[one] for one in compared):
             return "a caller in other namespaces, or with another root"
         if self.label != ours.label or self.same != ours.same:
             return "a caller of another standing (ids, label)"
         if self.no_new_privs > ours.no_new_privs:
             return "a caller with no_new_privs"
         # Every process has those of process 1, and cannot get rid of them.
-        if self.filters and (self.filters < 0 or self.filters != _filters(_status(1))):
+        if self.filters and (self.filters < 0 or self.filters - own != _filters(_status(1))):
             return "a caller with seccomp filters"
         for mine, its in zip(ours.sets, self.sets, strict=True):
             # It may gain nothing by us, nor lose.
@@ -100,16 +113,30 @@ class Caller:
     def __exit__(self, *exception: object) -> None:
         os.close(self._pidfd)
 
-    def check(self, ours: Standing, own: ProcessAttributes) -> ProcessAttributes:
-        """Raises Refused for a caller of another standing than ``ours``; else what to take over in place of ``own``."""
-        if lacking := standing(self.pid).lacks(ours):
+    def check(
+        self, program: str, ours: Standing, own: ProcessAttributes, runtimes: Runtimes
+    ) -> tuple[ProcessAttributes, int, list[int]]:
+        """What to take over in place of ``own``, its pid, and namespaces to enter. program: which it asks for.
+
+        Raises Refused for a caller of another standing than ``ours``, OSError for one that is gone.
+        """
+        inside = program in CDI
+        filters = runtimes.filters(self.pid) if inside else 0
+        if lacking := standing(self.pid).lacks(ours, inside=inside, own=filters):
             raise Refused(lacking)
+        if inside and os.stat(f"/proc/{self.pid}/root/proc").st_dev != os.stat("/proc").st_dev:
+            raise Refused("a caller with a /proc in which the work would not find itself")
         attributes = attributes_of(self.pid)
         if not (ours.sets[0] >> _CAP_SYS_RESOURCE & 1 or _below(attributes, own)):
             raise Refused("a caller with limits that we cannot raise ours to")
+        entered = [os.open(f"/proc/{self.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)] if inside else []
+        if program in RUNTIME:
+            runtimes.begin(self.pid)
         if has_ended(self._pidfd):
+            for one in entered:
+                os.close(one)
             raise Refused("a caller that has ended")  # the number may have been another's by then
-        return attributes
+        return attributes, self.pid, entered
 
 
 def standing(pid: int | str) -> Standing:

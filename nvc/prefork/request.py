@@ -1,8 +1,8 @@
 """What a client asks of the pre-fork servers: the packet of native/client/client.h, decoded, and whether it is for us.
 
-Only ``configure --pid`` and the hook's stages outside of the container are: there the identity of the process that does
-the work shows in nothing. Everything else, every mistake on the command line and everything unusual goes to the Python
-program, which costs its caller a start and nothing more.
+Only ``configure --pid``, the hook's stages outside of the container, hooks of CDI specs and nvc-runtime's edit are:
+there the identity of the process that does the work shows in nothing. Everything else, every mistake on the command
+line and everything unusual goes to the Python program, which costs its caller a start and nothing more.
 """
 
 from __future__ import annotations
@@ -29,6 +29,12 @@ DESCRIPTORS = 4
 
 CONFIGURE = ("nvc-py", "nvidia-container-cli")
 HOOK = ("nvc-hook", "nvidia-container-runtime-hook", "nvidia-container-toolkit")
+#: Started in a container's mount namespace, in which its work is done.
+CDI = ("nvc-cdi-hook",)
+#: Wait for their container's config.json to be edited, then become the real runtime.
+RUNTIME = ("nvc-runtime", "nvidia-container-runtime")
+#: Done by a process that is forked for it.
+FORKED = CDI + RUNTIME
 #: What these name is another thing in another process.
 _OWN = ("/proc/self", "/proc/thread-self", "/dev/fd", "/dev/tty")
 
@@ -41,17 +47,22 @@ class Programs(Record):
     """What runs a program on this process's ``sys.argv`` and returns its exit code.
 
     outside: whether words ask for a hook's stage outside of the container; raises NvcError for a mistake.
-    keep: tells the hook, which closes what it inherited, of descriptors that are to stay.
+    inside: whether words of CDI's hook ask for what is done in the container's mount namespace.
+    keep: tells the hook, which closes what it inherited, of descriptors that are to stay. works_for: the caller's pid.
     """
 
     configure: Callable[[], int]
     hook: Callable[[], int]
+    cdi: Callable[[], int]
+    runtime: Callable[[], int]
     outside: Callable[[Sequence[str], str], bool]
+    inside: Callable[[Sequence[str]], bool]
     keep: Callable[[Iterable[int]], None]
+    works_for: Callable[[int], None]
 
 
 class Request(Record):
-    """program: one of CONFIGURE or HOOK. mask: umask. stamp: of the client's installation (``stamp_of``).
+    """program: one of CONFIGURE, HOOK, CDI or RUNTIME. mask: umask. stamp: of the client's installation (``stamp_of``).
 
     The descriptors that came with it are apart: their holder closes them.
     """
@@ -82,7 +93,7 @@ def decode(packet: bytes) -> Request:
 
 def check(request: Request, programs: Programs) -> None:
     """Raises Refused when the Python program must do it."""
-    if request.program not in CONFIGURE + HOOK:
+    if request.program not in CONFIGURE + HOOK + CDI + RUNTIME:
         raise Refused(f"program {request.program[:40]!r}")
     _check_environment(request.environment)
     texts = [*request.words, *(value for name, value in request.environment.items() if name.startswith("NVC_"))]
@@ -91,7 +102,10 @@ def check(request: Request, programs: Programs) -> None:
     try:
         if request.program in CONFIGURE:
             _check_configure(request)
-        elif not programs.outside(request.words, request.program):
+        elif request.program in CDI:
+            if request.environment or not programs.inside(request.words):
+                raise Refused("a hook for another stage, or with variables")
+        elif request.program in HOOK and not programs.outside(request.words, request.program):
             raise Refused("a stage inside of the container, or none")
     except (ArgumentError, NvcError):
         raise Refused("a command line with a mistake") from None

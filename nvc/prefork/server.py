@@ -4,8 +4,8 @@ Started by the agent (``nvc.agent.standby``) as a program of its own: the agent 
 with threads may do nothing but execute. It has one thread, changes nothing itself, and enters no namespace.
 
 It serves until SIGTERM (the agent renews it, or ends): then it takes no more, lets what runs come to its end, and goes.
-A client that goes away takes its work with it: the process that does it is killed, and its helpers, which the kernel
-tells that their parent has died, take back what they did. docs/internals/prefork.md has the whole story.
+A client that goes away takes its work with it: the process that does it is killed, and its helpers take back what they
+did (docs/internals/prefork.md).
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from nvc.linux import memory, rights
 from nvc.prefork import caller as prefork_caller
 from nvc.prefork import request as prefork_request
 from nvc.prefork import worker
-from nvc.prefork.request import DESCRIPTORS, LIMIT, Programs, Refused, Request
+from nvc.prefork.request import DESCRIPTORS, FORKED, LIMIT, Programs, Refused, Request
+from nvc.prefork.runtimes import Runtimes
 from nvc.prefork.worker import StandbyWorker
 
 TYPE_CHECKING = False
@@ -38,11 +39,9 @@ if TYPE_CHECKING:
 #: What requests import beside what hook/warm.py does, found by asking (tests/system/test_warm.py holds that nothing is
 #: missing).
 MODULES = """
-encodings.ascii nvc.inject.api nvc.container.apply nvc.cli.compat.configure
-nvc.cli.compat.dryrun nvc.container.lookup
-nvc.container.execute nvc.container.ldcache.update nvc.container.ldcache.process nvc.container.ldcache.sandbox
-nvc.request.requirements
-nvc.driver.inventory nvc.driver.runtime nvc.driver.served
+encodings.ascii nvc.inject.api nvc.container.apply nvc.cli.compat.configure nvc.cli.compat.dryrun nvc.container.lookup
+nvc.cdi.hooks nvc.cdi.worker nvc.container.execute nvc.container.ldcache.update nvc.container.ldcache.process
+nvc.container.ldcache.sandbox nvc.request.requirements nvc.driver.inventory nvc.driver.runtime nvc.driver.served
 nvc.driver.service nvc.inject.share nvc.driver.kmods nvc.linux.cgroup nvc.linux.devices_v1 nvc.linux.devices_v2
 nvc.linux.mounts nvc.sim nvc.inject.session nvc.inject.planned nvc.container.plan rpc.client
 """.split()  # noqa: SIM905 -- reads better
@@ -61,7 +60,7 @@ _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class _Session:
-    """One client. ``pid`` is 0 until the work has begun."""
+    """One client, the process ``caller``. ``pid`` is 0 until the work has begun."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -70,6 +69,7 @@ class _Session:
         self.packet = b""
         self.attributes: ProcessAttributes | None = None
         self.descriptors: list[int] = []
+        self.caller = 0
         self.pid = 0
         self.pidfd = -1
         #: The worker, if it was forked in advance. signalled: the client has handed a signal on.
@@ -98,6 +98,7 @@ class Server:
         self._working: dict[int, _Session] = {}
         #: By the descriptor that a worker tells its outcome by, if it was forked in advance.
         self._speaking: dict[int, _Session] = {}
+        self._runtimes = Runtimes()
         self._serving = True
         self._standby: StandbyWorker | None = None
         #: No other standby worker before this moment: one that was killed is replaced, but not at full speed.
@@ -235,7 +236,9 @@ class Server:
                 raise Refused("a client of another installation")
             prefork_request.check(request, self._programs)
             with prefork_caller.Caller(session.connection) as caller:
-                session.attributes = caller.check(self._ours, self._attributes)
+                checked = caller.check(request.program, self._ours, self._attributes, self._runtimes)
+            session.attributes, session.caller, entered = checked
+            session.descriptors += entered
         except Refused:
             self._send(session.connection, b"N")
             self._close(session)
@@ -258,6 +261,9 @@ class Server:
 
     def _begin(self, session: _Session) -> None:
         assert session.request is not None and session.attributes is not None
+        if session.request.program in FORKED:
+            self._fork(session)
+            return
         standby, self._standby = self._standby, None
         if standby is not None and standby.give(session.packet, session.descriptors, session.attributes):
             session.pid, session.pidfd = standby.pid, standby.pidfd  # which is polled already
@@ -273,9 +279,8 @@ class Server:
         """A worker for it alone."""
         assert session.request is not None and session.attributes is not None
         try:
-            session.pid = worker.fork(
-                session.request, session.descriptors, session.attributes, self._attributes, self._programs
-            )
+            about = session.request, session.descriptors, session.attributes, self._attributes, self._programs
+            session.pid = worker.fork(*about, session.caller)
             session.pidfd = os.pidfd_open(session.pid)
         except OSError:
             if session.pid:  # without a pidfd its end would go unnoticed: the client is told that it broke
@@ -332,6 +337,7 @@ class Server:
 
     def _answer(self, session: _Session, status: int) -> None:
         """status: as wait(2) gives it."""
+        self._runtimes.end(session.caller, guarded=status == 0)
         session.close_descriptors()
         self._send(session.connection, _STATUS.pack(b"S", status))
         self._close(session)

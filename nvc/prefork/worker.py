@@ -7,18 +7,21 @@ that one is at work others are forked when a request comes (``fork``).
 from __future__ import annotations
 
 import array
+import errno
 import os
 import signal
 import socket
 import struct
 import sys
 
-from nvc.linux import memory, rights
+from nvc.linux import memory, namespaces, rights
+from nvc.linux.fd import Fd
 from nvc.linux.process import close_all_but
 from nvc.prefork import caller, service
 from nvc.prefork import request as prefork_request
 from nvc.prefork.caller import ProcessAttributes
-from nvc.prefork.request import CONFIGURE, DESCRIPTORS, LIMIT
+from nvc.prefork.request import CDI, CONFIGURE, DESCRIPTORS, FORKED, LIMIT, RUNTIME
+from nvc.share import place
 from rpc import process
 
 TYPE_CHECKING = False
@@ -106,12 +109,21 @@ def fork(
     attributes: ProcessAttributes,
     ours: ProcessAttributes,
     programs: Programs,
+    caller: int,
 ) -> int:
-    """Start one for a request; its process id. descriptors: the caller's streams and directory, still the caller's.
+    """Start one for a request of the process ``caller``; its process id.
 
-    Raises OSError when there is no process left.
+    descriptors: the caller's streams and directory, and for CDI the mount namespace; still the caller's. Raises
+    OSError when there is no process left.
     """
-    return _fork(lambda: _serve(request, descriptors, attributes, ours, programs, None))
+
+    def work() -> int:
+        if request.program in FORKED:
+            place.caller = caller
+            programs.works_for(caller)
+        return _serve(request, descriptors, attributes, ours, programs, None)
+
+    return _fork(work)
 
 
 def _fork(work: Callable[[], int]) -> int:
@@ -190,7 +202,10 @@ def _serve(
     _become(request, descriptors, attributes, ours, standby)
     if standby is not None:
         programs.keep(standby.descriptors())
-    return (programs.configure if request.program in CONFIGURE else programs.hook)()
+    for names, run in ((CDI, programs.cdi), (RUNTIME, programs.runtime), (CONFIGURE, programs.configure)):
+        if request.program in names:
+            return run()
+    return programs.hook()
 
 
 def _become(
@@ -200,9 +215,12 @@ def _become(
     ours: ProcessAttributes,
     standby: StandbyService | None,
 ) -> None:
-    os.fchdir(descriptors[3])
     for number, descriptor in enumerate(descriptors[:3]):
         os.dup2(descriptor, number)
+    if request.program in CDI:
+        _enter(descriptors[DESCRIPTORS])
+    else:
+        os.fchdir(descriptors[3])
     if standby is None:
         _close_all_but()
     else:
@@ -223,6 +241,16 @@ def _become(
         signal.signal(one, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _enter(namespace: int) -> None:
+    """Be in a container's mount namespace, whose root is the machine's still. Raises OSError."""
+    root = os.stat("/")
+    with Fd(os.dup(namespace), "ns/mnt") as opened:
+        namespaces.enter(opened, "mnt")
+    found = os.stat("/")
+    if (found.st_dev, found.st_ino) != (root.st_dev, root.st_ino):
+        raise PermissionError(errno.EPERM, "the root of the caller's mount namespace is not the machine's")
 
 
 def _lend(attributes: ProcessAttributes, ours: ProcessAttributes, standby: StandbyService) -> None:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 _PROCESSES = 64
 #: The number that a container's first process has in its own pid namespace.
 _FIRST = "1"
+#: The process that this one works for, where it was forked by another one (``nvc.prefork``): 0 for none.
+caller = 0
 
 
 def directory() -> str:
@@ -35,7 +37,7 @@ def first_process(container: Container) -> int:
     if container.supervised:
         return container.pid
     try:
-        pid = os.readlink("/proc/self")
+        pid = str(caller) if caller else os.readlink("/proc/self")
         for _ in range(_PROCESSES):
             with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace", newline="\n") as file:
                 fields = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)

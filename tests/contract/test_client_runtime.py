@@ -7,7 +7,8 @@ import struct
 from pathlib import Path
 
 from hook import bundle, environment, process, swarm
-from hook.runtime import command, refused
+from hook.runtime import __main__ as runtime
+from hook.runtime import command, entry32, refused
 from nvc.base.config_file import KEYS
 from nvc.guard import refusal
 from nvc.model import NVIDIA_MAJOR
@@ -66,10 +67,11 @@ def test_the_keys_that_change_a_decision() -> None:
     assert re.findall(r'#define \w+ "guard=\\"(\w+)\\""', SOURCE) == ["require", "off"]
 
 
-def test_the_filter_that_refuses_the_drivers() -> None:
+def test_the_filters_are_those_of_python() -> None:
     rows = re.findall(r"\{ (0x\w+), (\d+), (\d+), (0x\w+) \}", (CLIENT / "refusal.c").read_text())
     values = [(int(code, 16), int(true), int(false), int(constant, 16)) for code, true, false, constant in rows]
-    assert values == list(struct.iter_unpack("=HBBI", refusal.program()))
+    assert values == list(struct.iter_unpack("=HBBI", refusal.program() + entry32.program()))
     assert f'#define DEVICE_MAJOR "{NVIDIA_MAJOR}"' in SOURCE
+    assert f"EDIT_SKIPPED = {runtime.SKIPPED}," in (CLIENT / "client.h").read_text()
     assert policyfile.AGENT == refused.AGENT
     assert f'#define AGENT_DIRECTORY "{policyfile.AGENT}"' in (CLIENT / "client.h").read_text()

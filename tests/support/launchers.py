@@ -36,7 +36,7 @@ _MODULES = {
     "nvidia-container-runtime.cdi": "hook.runtime.__main__",
 }
 #: Commands that are native/client, which becomes the launcher in lib/nvc-py/bin when there is no agent.
-CLIENT_MODULES = ("nvc.__main__", "hook.__main__", "hook.runtime.__main__")
+CLIENT_MODULES = ("nvc.__main__", "hook.__main__", "hook.cdi", "hook.runtime.__main__")
 
 
 @dataclass(frozen=True)

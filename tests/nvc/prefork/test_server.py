@@ -125,7 +125,8 @@ def test_the_compiled_client_has_the_same_numbers() -> None:
     assert f"REQUEST_LIMIT = {prefork_request.LIMIT // 1024} * 1024," in header
     assert f"REQUEST_DESCRIPTORS = {prefork_request.DESCRIPTORS}," in header
     names = (ROOT / "native/client/place.c").read_text().split("NAMES[] = {")[1].split("}")[0]
-    asking = [*prefork_request.CONFIGURE, *prefork_request.HOOK]
+    assert f'#define CDI_HOOK "{prefork_request.CDI[0]}"' in header
+    asking = [*prefork_request.CONFIGURE, *prefork_request.HOOK, *prefork_request.CDI]
     assert [name.strip('" \n') for name in names.split(",") if name.strip()][: len(asking)] == asking
 
 
