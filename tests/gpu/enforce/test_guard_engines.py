@@ -65,7 +65,7 @@ def _line(program: Spoken) -> str:
     "words",
     [
         "facts",
-        "undelayed",
+        "delayed",
         f"move={GRAPHICS}:{COPY}",
         f"move={GRAPHICS}:{WITH_GRAPHICS}",
         f"move={COPY}:{WITH_GRAPHICS}",
@@ -81,20 +81,6 @@ def test_what_the_driver_makes_of_engines(
     more = {"LD_PRELOAD": preload, "ENGINES": words, "INTERPOSE_OUT": str(out), "CUDA_DEVICE_MAX_CONNECTIONS": "32"}
     said = streams(programs, {**environment, **more}, PROGRAM)
     table.add(f"engines: {words}", got=f"{said}; {_noted(out)}")
-
-
-def test_whether_a_channel_of_a_running_group_starts_by_itself(
-    bed: Bed, environment: dict[str, str], programs: Path, preload: str, table: Table
-) -> None:
-    """n23 and n53 rest on the answer. As test_guard_open.py's ``first``, of channels that do not ask for a delay.
-
-    ``done 64`` says that they run.
-    """
-    out = bed.directory("undelayed") / "out"
-    more = {"INTERPOSE": "first", "ENGINES": "undelayed", "CUDA_DEVICE_MAX_CONNECTIONS": "32"}
-    preloaded = {"LD_PRELOAD": preload, "INTERPOSE_OUT": str(out)}
-    said = streams(programs, {**environment, **more, **preloaded}, PROGRAM)
-    table.add("n23: channels without DELAY_CHANNEL_SCHEDULING, made in a group that runs", got=f"{said}; {_noted(out)}")
 
 
 @pytest.mark.parametrize(
@@ -140,16 +126,17 @@ def test_when_a_timeslice_is_in_force(
     assert "3 done" in _noted(out) or not said
 
 
-@pytest.mark.parametrize("flags", ["facts", "undelayed"])
+@pytest.mark.parametrize("flags", ["facts", "delayed"])
 @pytest.mark.parametrize(
     "words",
     [
         "on//none/",
         "on//each/",
         "on//but-last/",
+        "/on/none/",
         "/on/but-last/",
         "//on,stop-last/",
-        "child/child/on,child,groups,channels/",
+        "cilp,child/cilp,cilp-channel,child/cilp,cilp-channel,on,child,groups,channels/",
     ],
 )
 def test_which_channels_run(
@@ -168,7 +155,7 @@ def test_which_channels_run(
     [
         (f"move={GRAPHICS}:{COPY}", SHORT),
         (f"move={GRAPHICS}:{WITH_GRAPHICS}", SHORT),
-        ("undelayed", SHORT),
+        ("delayed", SHORT),
         ("unasked", LONG),
         ("lone", SHORT),
     ],
@@ -209,7 +196,7 @@ def test_a_cap_holds_whatever_a_group_says(
     assert good
 
 
-@pytest.mark.parametrize("words", ["lone", "undelayed"])
+@pytest.mark.parametrize("words", ["lone", "delayed"])
 def test_a_changed_weight_is_in_force(
     bed: Bed, guarding: Guarding, start: Starts, programs: Path, preload: str, table: Table, words: str
 ) -> None:
@@ -276,23 +263,23 @@ def test_a_wait_for_an_idle_channel_delays_no_neighbour(
 ) -> None:
     """0x41 is let through: the driver may wait for as long as its caller says, with the GPU's lock held."""
     out = bed.directory("idle") / "out"
-    waits, capped = guarding.tenant(memory=8 * GIB), guarding.tenant(memory=8 * GIB)
-    more = {"LD_PRELOAD": preload, "ENGINES": "idle", "INTERPOSE_OUT": str(out)}
+    waits, capped = guarding.tenant(memory=8 * GIB), guarding.tenant(memory=8 * GIB, cap=CAP * 10)
+    more = {"LD_PRELOAD": preload, "INTERPOSE_OUT": str(out)}
+    rates = []
     with start("burn", "plain", SHORT, tenant=capped) as program:
         program.line()
-        program.ask(f"rate {SETTLE}")
-        solo = float(program.ask(f"rate {MEASURED}"))
-        with start("burn", "long", 1000, tenant=waits, **more) as waiter:
-            waiter.line()
-            capped.set(cap=CAP * 10)
-            program.ask(f"rate {SETTLE}")
-            part = 100 * float(program.ask(f"rate {5 * MEASURED}")) / solo
-    good = abs(part - CAP) <= 2 and not _ended(capped)
+        for words in ("facts", "idle"):
+            with start("burn", "long", 1000, tenant=waits, ENGINES=words, **more) as waiter:
+                waiter.line()
+                program.ask(f"rate {SETTLE}")
+                rates.append(float(program.ask(f"rate {5 * MEASURED}")))
+    part = 100 * rates[1] / rates[0]
+    good = part >= 90 and not _ended(capped)
     table.add(
-        f"0x41 beside a tenant with cap {CAP} %",
-        goal=f"within 2 points of {CAP} %, nothing ended",
+        f"0x41 beside a tenant with cap {CAP} %, against the same program without it",
+        goal=">= 90 %, nothing ended",
         got=f"{_noted(out)}; refused {dict(capped.refused())}",
-        base=f"{solo:.2f}/s",
+        base=f"{rates[0]:.2f}/s",
         ratio=f"{part:.2f} %",
         good=good,
     )

@@ -1,6 +1,7 @@
 /*
- * A library to be preloaded: how the groups of the graphics engine begin. BEGIN, four lists of words with slashes between them (GROUP/FIRST/START/LATER): what is
- * done when a group was made, when its first channel was, in place of its GPFIFO_SCHEDULE (nothing: that call), and 1.5 seconds after the first one.
+ * A library to be preloaded: how the groups of the graphics engine begin. BEGIN, four lists of words with slashes between them (GROUP/NEXT/START/LATER): what is
+ * done when a group was made, before each channel after its first one until "on" succeeded, in place of its GPFIFO_SCHEDULE (nothing: that call), and
+ * 1.5 seconds after the first one. (A channel that UVM does not know yet keeps its group from being started: 0x40.)
  *   on off             GPFIFO_SCHEDULE of the group, bEnable 1, 0
  *   each each-off      the same (0xa06f0103) of each of its channels
  *   rest but-last      bEnable 1 of each but the first, the last
@@ -8,6 +9,7 @@
  *   preempt            PREEMPT, waited for, 100 ms at most
  *   level              SET_INTERLEAVE_LEVEL 1, then 0
  *   stop go stop-last  FIFO_DISABLE_CHANNELS of all channels, bDisable 1, 0; of the last one
+ *   cilp cilp-channel  GR_SET_CTXSW_PREEMPTION_MODE of the group, of its first channel: compute stops at any instruction
  *   child groups       GET_CHILD_HANDLE: a channel of the group, a group of its device
  *   channels           GET_ALLOCATED_CHANNELS of the first runlists
  *   none               nothing
@@ -38,6 +40,9 @@
 #define PREEMPT 0xa06c0105u
 #define SET_INTERLEAVE_LEVEL 0xa06c0107u
 #define DISABLE_CHANNELS 0x2080110bu
+#define SET_PREEMPTION 0x20801210u
+#define CILP_SET 1u
+#define CILP 2u
 #define GET_ALLOCATED_CHANNELS 0x20801119u
 #define GET_CHILD_HANDLE 0xd05u
 /* The driver's own numbers of its classes (generated/g_kernel_channel*_nvoc.h, 535 to 595). */
@@ -73,11 +78,16 @@ struct preempt {
     uint8_t waits, has_timeout, pad[2];
     uint32_t timeout;
 };
+struct preemption {
+    uint32_t flags, channel, graphics, compute;
+    uint64_t route[2];
+};
 struct known {
     struct alloc made;
     int file;
+    bool is_on;
 };
-enum { AT_GROUP, AT_FIRST, AT_START, LATER };
+enum { AT_GROUP, AT_NEXT, AT_START, LATER };
 
 static struct known groups[KNOWN], channels[KNOWN], subdevices[KNOWN];
 static unsigned group_count, channel_count, subdevice_count;
@@ -107,6 +117,14 @@ static uint32_t control (int file, uint32_t client, uint32_t object, uint32_t co
 static uint32_t of_group (const struct known *group, uint32_t command, void *params, uint32_t size)
 {
     return control (group->file, group->made.client, group->made.object, command, params, size);
+}
+
+static uint32_t of_subdevice (const struct known *group, uint32_t command, void *params, uint32_t size)
+{
+    for (unsigned i = 0; i < subdevice_count; i++)
+        if (subdevices[i].made.client == group->made.client && subdevices[i].made.parent == group->made.parent)
+            return control (group->file, group->made.client, subdevices[i].made.object, command, params, size);
+    return NO_STATUS;
 }
 
 static bool is_in (const struct known *channel, const struct known *group)
@@ -144,10 +162,17 @@ static uint32_t disable (const struct known *group, bool is_off, bool is_last, u
             params.channels[params.count++] = channels[i].made.object;
         }
     *count = params.count;
-    for (unsigned i = 0; i < subdevice_count; i++)
-        if (subdevices[i].made.client == group->made.client && subdevices[i].made.parent == group->made.parent)
-            return control (group->file, group->made.client, subdevices[i].made.object, DISABLE_CHANNELS, &params, sizeof (params));
-    return NO_STATUS;
+    return of_subdevice (group, DISABLE_CHANNELS, &params, sizeof (params));
+}
+
+static uint32_t set_cilp (const struct known *group, bool is_of_channel)
+{
+    struct preemption params = { .flags = CILP_SET, .channel = group->made.object, .compute = CILP };
+
+    for (unsigned i = channel_count; i-- > 0;)
+        if (is_of_channel && is_in (&channels[i], group))
+            params.channel = channels[i].made.object;
+    return of_subdevice (group, SET_PREEMPTION, &params, sizeof (params));
 }
 
 static uint32_t child_of (const struct known *group, uint32_t parent, uint32_t number, uint32_t *found)
@@ -163,21 +188,15 @@ static void count_channels (const struct known *group, unsigned list)
 {
     for (uint32_t runlist = 0; runlist < RUNLISTS; runlist++) {
         struct allocated params = { .runlist = runlist };
-        uint32_t status = NO_STATUS, count = 0;
+        uint32_t status = of_subdevice (group, GET_ALLOCATED_CHANNELS, &params, sizeof (params)), count = 0;
 
-        for (unsigned i = 0; i < subdevice_count; i++)
-            if (subdevices[i].made.client == group->made.client && subdevices[i].made.parent == group->made.parent) {
-                status = control (group->file, group->made.client, subdevices[i].made.object, GET_ALLOCATED_CHANNELS, &params,
-                                  sizeof (params));
-                break;
-            }
         for (unsigned i = 0; i < 128; i++)
             count += (uint32_t) __builtin_popcount (params.mask[i]);
         note (list, "channels", count, status);
     }
 }
 
-static void act (const struct known *group, unsigned list, const char *word)
+static void act (struct known *group, unsigned list, const char *word)
 {
     uint8_t on[3] = { strcmp (word, "on") == 0 };
     uint64_t slice = SLICE_US;
@@ -203,15 +222,18 @@ static void act (const struct known *group, unsigned list, const char *word)
             status = of_group (group, SET_INTERLEAVE_LEVEL, &level, sizeof (level));
     else if (strcmp (word, "stop") == 0 || strcmp (word, "go") == 0 || strcmp (word, "stop-last") == 0)
         status = disable (group, word[0] == 's', strcmp (word, "stop-last") == 0, &number);
+    else if (strcmp (word, "cilp") == 0 || strcmp (word, "cilp-channel") == 0)
+        status = set_cilp (group, word[4] != '\0');
     else if (strcmp (word, "child") == 0)
         status = child_of (group, group->made.object, OF_CHANNEL, &number);
     else if (strcmp (word, "groups") == 0)
         status = child_of (group, group->made.parent, OF_GROUP, &number);
+    group->is_on |= strcmp (word, "on") == 0 && status == 0;
     note (list, word, number, status);
 }
 
 /* Whether there was a word. */
-static bool act_all (const struct known *group, unsigned list)
+static bool act_all (struct known *group, unsigned list)
 {
     char words[256], *rest = words, *word = words, *next;
 
@@ -241,7 +263,7 @@ static void *act_later (void *nothing)
 static void add (struct known *list, unsigned *count, const struct alloc *made, int file)
 {
     if (*count < KNOWN)
-        list[(*count)++] = (struct known) { *made, file };
+        list[(*count)++] = (struct known) { *made, file, false };
 }
 
 static struct known *group_of (uint32_t client, uint32_t object)
@@ -266,22 +288,25 @@ static uint32_t engine_of (const struct alloc *call)
 
 static void was_made (const struct alloc *call, int file)
 {
-    struct known *group = group_of (call->client, call->parent);
-    unsigned count = 0;
-
     if (call->number == SUBDEVICE)
         add (subdevices, &subdevice_count, call, file);
     if (call->number == GROUP && engine_of (call) == GRAPHICS) {
         add (groups, &group_count, call, file);
         (void) act_all (&groups[group_count - 1], AT_GROUP);
     }
-    if ((call->number & 0xff) != 0x6f || group == NULL)
-        return;
-    add (channels, &channel_count, call, file);
-    for (unsigned i = 0; i < channel_count; i++)
-        count += is_in (&channels[i], group);
-    if (count == 1)
-        (void) act_all (group, AT_FIRST);
+    if ((call->number & 0xff) == 0x6f && group_of (call->client, call->parent) != NULL)
+        add (channels, &channel_count, call, file);
+}
+
+static void is_to_be_made (const struct alloc *call)
+{
+    struct known *group = (call->number & 0xff) == 0x6f ? group_of (call->client, call->parent) : NULL;
+    bool has_channels = false;
+
+    for (unsigned i = 0; i < channel_count && group != NULL; i++)
+        has_channels |= is_in (&channels[i], group);
+    if (has_channels && !group->is_on)
+        (void) act_all (group, AT_NEXT);
 }
 
 int ioctl (int file, unsigned long request, ...)
@@ -311,6 +336,11 @@ int ioctl (int file, unsigned long request, ...)
     if (is_done) {
         call->status = 0;
         return 0;
+    }
+    if (number == ALLOC) {
+        pthread_mutex_lock (&lock);
+        is_to_be_made (argument);
+        pthread_mutex_unlock (&lock);
     }
     result = make (file, request, argument);
     if (number != ALLOC || result != 0)

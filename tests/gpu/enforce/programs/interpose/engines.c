@@ -3,7 +3,7 @@
  * between them:
  *   facts         changes nothing: INTERPOSE_OUT gets the engines of groups, flags of channels, params of copy objects
  *   move=F:T      groups, their channels and copy objects that say engine F (NV2080_ENGINE_TYPE_*) say T
- *   undelayed     channels are made without DELAY_CHANNEL_SCHEDULING
+ *   delayed       channels are made with DELAY_CHANNEL_SCHEDULING, of which the CUDA library's are not
  *   unasked       GR_SET_CTXSW_PREEMPTION_MODE is not called: compute keeps the driver's own mode
  *   lone          channels of the graphics engine's groups are made without a group, and started by a call for each
  *   idle          once its first group runs a thread waits for its first channel to be idle (0x41), again and again, 5 s at most each time
@@ -128,7 +128,7 @@ static int allocate (int file, unsigned long request, struct alloc *call, uint32
         params[1] = moved (params[1]);
     else if (is_channel) {
         params[32] = moved (params[32]);
-        params[5] = word ("undelayed") != NULL ? params[5] & ~DELAY : params[5];
+        params[5] = word ("delayed") != NULL ? params[5] | DELAY : params[5];
         if (word ("lone") != NULL && group != NULL) {
             call->parent = group->parent;
             params[6] = 0;
@@ -218,6 +218,11 @@ int ioctl (int file, unsigned long request, ...)
         return make (file, request, argument);
     if (number == ALLOC)
         return allocate (file, request, argument, size);
+    if (control->command == SET_PREEMPTION && control->params != 0) {
+        const uint32_t *mode = (void *) (uintptr_t) control->params; /* flags, channel, graphics, compute */
+
+        note ("mode: flags, of a group, compute", mode[0], find (groups, group_count, control->client, mode[1]) != NULL, mode[3]);
+    }
     if (control->command == SET_PREEMPTION && word ("unasked") != NULL) {
         note ("not asked", control->command, 0, 0);
         control->status = 0;
