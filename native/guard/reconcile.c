@@ -190,8 +190,11 @@ static void release (struct tenant *tenant, struct process *process)
     unconfirmed_release (tenant, process->serial);
     managed_forget (tenant, process);
     /* A client that it made and another process calls by is taken for that one's; the driver reports for the one that made it. */
-    process->is_inherited = query_has_heirs (tenant, process) ||
-                            (rm_expects_client (tenant->rm, process->serial) && tenant_has_filter (tenant));
+    process->is_inherited = query_has_heirs (tenant, process);
+    if (!process->is_inherited && rm_expects_client (tenant->rm, process->serial) && tenant_has_filter (tenant)) {
+        process->is_inherited = true;
+        rm_drop_clients (tenant->rm, process->serial); /* the driver gives their handles to others */
+    }
     if (process->is_inherited) {
         rm_drop_memory (tenant->rm, process->serial);
         return;

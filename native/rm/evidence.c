@@ -89,12 +89,12 @@ static bool enter (struct rm *rm, uint64_t file, uint32_t client, uint32_t paren
 
 bool evidence_client (struct rm *rm, const struct rm_call *call, uint64_t file, uint32_t client)
 {
-    if (tracker_find (rm, client, client) != NULL)
-        return tracker_client (rm, file, client) != NULL;
-    if (tracker_client (rm, file, client) == NULL)
-        return false;
-    outcome_found (rm, call->file, 0, call->descriptor, 0);
-    return true;
+    bool is_known = tracker_find (rm, client, client) != NULL;
+    struct client *entered = tracker_client (rm, file, client);
+
+    if (entered != NULL && !is_known)
+        outcome_found_client (rm, entered, call->file, call->descriptor);
+    return entered != NULL;
 }
 
 /* What the driver has under a handle, and above it up to what the ledger has: handles and classes, the handle's own first.

@@ -139,7 +139,10 @@ void outcome_expect (struct rm *rm, const struct rm_call *call)
 {
     const NVOS21_PARAMETERS *head = call->head;
     bool is_client = call->own.class != NULL && call->own.class->kind == CLASS_CLIENT;
+    struct file *file = tracker_file (rm, call->file, true);
 
+    if (file != NULL && file->continued == 0)
+        file->continued = call->own.outcome;
     rm->unconfirmed++;
     *place (rm) = (struct named) {
         .file = is_client ? call->file : 0,
@@ -174,6 +177,25 @@ void outcome_found (struct rm *rm, uint64_t file, uint32_t client, uint32_t hand
         confirm (rm);
         return;
     }
+}
+
+/* The first process that calls by a client need not have made it: others may have its file. Of two processes with such calls at the same time nothing tells which
+ * one made which client. */
+void outcome_found_client (struct rm *rm, struct client *client, uint64_t file, uint32_t descriptor)
+{
+    uint64_t now = ++rm->serial;
+
+    for (unsigned i = 0; i < NAMED_MAX; i++) {
+        struct named *named = &rm->named[i];
+
+        if (!named->is_open)
+            continue;
+        if (named->maker != file)
+            named->exchanged = client->doubt = now;
+        else if (named->exchanged != 0)
+            client->doubt = now;
+    }
+    outcome_found (rm, file, 0, descriptor, 0);
 }
 
 void outcome_look (struct rm *rm, const struct rm_call *call)
@@ -218,13 +240,18 @@ void rm_outcome_none (struct rm *rm, uint64_t outcome)
     *named = (struct named) { 0 };
 }
 
-bool rm_expects_client (const struct rm *rm, uint64_t file)
+bool rm_expects_client (const struct rm *rm, uint64_t name)
 {
+    const struct file *file = (const struct file *) table_find (&rm->files, name);
+    uint64_t continued = file != NULL && file->continued != 0 ? file->continued : NEVER;
     bool expects = rm->has_lost_named;
 
     for (unsigned i = 0; i < NAMED_MAX; i++)
-        expects |= rm->named[i].is_open && rm->named[i].maker == file;
-    return expects && rm->unconfirmed != 0;
+        expects |= rm->named[i].is_open && (rm->named[i].maker == name || rm->named[i].exchanged > continued);
+    expects &= rm->unconfirmed != 0;
+    for (const struct client *client = rm->clients; client != NULL; client = client->after)
+        expects |= client->doubt > continued;
+    return expects;
 }
 
 uint64_t rm_unconfirmed (const struct rm *rm) { return rm->unconfirmed - rm->found_contexts; }

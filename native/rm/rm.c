@@ -252,6 +252,15 @@ static void drop_exports (struct rm *rm, struct file *file)
     }
 }
 
+void rm_drop_clients (struct rm *rm, uint64_t name)
+{
+    struct file *file = tracker_file (rm, name, false);
+
+    while (file != NULL && file->clients != NULL)
+        tracker_drop_client (rm, file->clients);
+    schedule_tell (rm);
+}
+
 void rm_close_file (struct rm *rm, uint64_t name)
 {
     struct file *file = tracker_file (rm, name, false);

@@ -256,8 +256,9 @@ uint64_t rm_file_of (const struct rm *rm, uint32_t client);
 size_t rm_clients_of (const struct rm *rm, uint64_t file, uint32_t *clients, size_t capacity);
 /* Whether a continued call of this file's came to what was not found: a client perhaps, whatever the call was to make. */
 bool rm_expects_client (const struct rm *rm, uint64_t file);
-/* Of the clients that were made on this file the driver has no memory any more. */
+/* Of the clients that were made on this file the driver has no memory any more; of those that are on it, none. */
 void rm_drop_memory (struct rm *rm, uint64_t file);
+void rm_drop_clients (struct rm *rm, uint64_t file);
 /* It is another file's from now on: that of a process which has it from one that ended. */
 void rm_move_client (struct rm *rm, uint32_t client, uint64_t file);
 /* Compute groups with at least one channel that is set up. */

@@ -94,6 +94,7 @@ struct client {
     struct client *file_before, *file_after;
     struct file *file;
     uint64_t maker; /* the name of the file that it was entered with */
+    uint64_t doubt; /* any process with continued calls before this serial may have made it; 0: the maker did */
     uint64_t counted; /* objects that are */
     struct object *object;
     struct object *subdevices, *groups, *channels;
@@ -113,6 +114,7 @@ struct file {
     struct export *exports;
     uint32_t gpus; /* UVM: bits of those registered */
     uint64_t reported[RM_MAX_GPUS]; /* of the handles of the clients that were entered with it */
+    uint64_t continued; /* serial of its first continued allocation; 0: there was none */
     bool is_ended; /* rm_file_ended */
 };
 
@@ -144,6 +146,7 @@ struct named {
     uint64_t maker; /* the file of the call */
     uint64_t begun, over, found; /* rm->serial; begun 0: this place is free */
     uint64_t begun_least; /* of those too of which there is no record any more (bypass) */
+    uint64_t exchanged; /* another process's call was confirmed then, by a client that this one may have made; 0: none was */
 };
 
 struct rm {
@@ -300,6 +303,8 @@ bool evidence_has (struct rm *rm, const struct rm_call *call, uint32_t client, u
 void outcome_expect (struct rm *rm, const struct rm_call *call);
 /* What was found. file 0: an object; otherwise a client, handle: the descriptor. */
 void outcome_found (struct rm *rm, uint64_t file, uint32_t client, uint32_t handle, uint32_t class);
+/* The same of a client that has just entered, by its first call, through this file and descriptor. */
+void outcome_found_client (struct rm *rm, struct client *client, uint64_t file, uint32_t descriptor);
 /* Before a call on this client: what was said to be made on it is asked about. */
 void outcome_look (struct rm *rm, const struct rm_call *call);
 /* The serial until which a channel may have been made in any group; 0: none was. */

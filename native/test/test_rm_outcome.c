@@ -194,8 +194,58 @@ static void lost (void)
     tap_ok (fake_close (bed.fake), "nothing is left");
 }
 
+/* An ALLOC of a client, on a file that two processes have. */
+static uint32_t client_by (const struct bed *bed, uint64_t file)
+{
+    NVOS64_PARAMETERS head = { .hClass = NV01_ROOT_CLIENT };
+    struct rm_call call = {
+        .node = RM_NODE_CONTROL, .file = file, .request = ALLOC_REQUEST, .head = &head, .head_size = sizeof (head)
+    };
+
+    if (rm_begin (bed->fake->rm, &call) != RM_CONTINUE)
+        return 0;
+    fake_driver (bed->fake, FILE_A, ALLOC_REQUEST, &head, NULL, NULL);
+    rm_forget_call (bed->fake->rm, &call);
+    rm_outcome_over (bed->fake->rm, call.own.outcome);
+    return head.hObjectNew;
+}
+
+static void uses (const struct bed *bed, uint64_t file, uint32_t client)
+{
+    struct rm_call call = { .node = RM_NODE_CONTROL, .file = file };
+
+    tap_ok (evidence_client (bed->fake->rm, &call, file, client), "a client is known by the first call on it");
+}
+
+/* The driver reports for the process that made it. */
+static void exchanged (void)
+{
+    struct bed bed = open_bed ();
+    struct rm *rm = bed.fake->rm;
+    uint32_t first = client_by (&bed, FILE_A), second, later;
+
+    tap_ok (rm_expects_client (rm, FILE_A), "a process whose client is not known yet may have one");
+    uses (&bed, FILE_A, first);
+    tap_ok (!rm_expects_client (rm, FILE_A), "it has that one");
+    first = client_by (&bed, FILE_A);
+    second = client_by (&bed, FILE_A + 1);
+    uses (&bed, FILE_A, second);
+    tap_ok (rm_expects_client (rm, FILE_A), "of two that were made at a time each may be the other process's");
+    fake_free (bed.fake, FILE_A, second, second);
+    tap_ok (rm_expects_client (rm, FILE_A), "also when one is gone before the other is known");
+    uses (&bed, FILE_A + 1, first);
+    tap_ok (rm_expects_client (rm, FILE_A) && rm_expects_client (rm, FILE_A + 1), "and as long as it is there");
+    later = client_by (&bed, FILE_A + 2);
+    uses (&bed, FILE_A + 2, later);
+    tap_ok (!rm_expects_client (rm, FILE_A + 2), "a process that came later made neither");
+    fake_free (bed.fake, FILE_A, first, first);
+    tap_ok (!rm_expects_client (rm, FILE_A) && !rm_expects_client (rm, FILE_A + 1), "and no longer");
+    tap_ok (fake_close (bed.fake), "nothing is left");
+}
+
 int main (void)
 {
+    exchanged ();
     in_flight ();
     found ();
     of_another_client ();
