@@ -83,7 +83,7 @@ bool inflight_add (struct tenant *tenant, struct process *process, const struct 
     if (tenant->inflight_count == TENANT_INFLIGHT)
         return false;
     if (!process->is_suspect) {
-        reconcile_baseline (tenant, process);
+        reconcile_baseline (tenant);
         process_set_suspect (tenant, process, true);
     }
     tenant->unconfirmed_calls++;

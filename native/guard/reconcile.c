@@ -330,18 +330,18 @@ void reconcile_freed (struct tenant *tenant)
         reconcile_unconfirmed (tenant);
 }
 
-/* A number from before a FREE is too high, and what is won next would be hidden by the difference. */
+/* A number from before a FREE is too high, and what is won next would be hidden by the difference. A process makes its client by a continued
+ * call, after which it is asked about: one that neither has a client nor was asked about holds nothing. */
 static bool is_recent (const struct tenant *tenant, const struct process *process)
 {
-    return process->asked_at + RECENT_NS >= guard_now () && process->asked_falls == rm_reported_falls (tenant->rm);
+    return process->asked_at == 0 ||
+           (process->asked_at + RECENT_NS >= guard_now () && process->asked_falls == rm_reported_falls (tenant->rm));
 }
 
-void reconcile_baseline (struct tenant *tenant, struct process *process)
+void reconcile_baseline (struct tenant *tenant)
 {
     bool is_first = tenant->suspects == 0, has_won = unconfirmed_is_reported (tenant);
 
-    if (process->asked_at == 0)
-        query_process (tenant, process);
     /* Others may be made to hold what it wins, and what they hold already is not to be taken for that. */
     for (unsigned i = 0; i < tenant->process_end && (is_first || has_won); i++) {
         struct process *other = &tenant->processes[i];

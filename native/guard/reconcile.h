@@ -18,8 +18,8 @@ void reconcile_before (struct tenant *tenant, uint64_t at, uint64_t most);
 void reconcile_called (struct tenant *tenant, uint64_t now);
 /* The driver is asked about all living processes now. */
 void reconcile_all (struct tenant *tenant);
-/* Records what the tenant's processes hold before a call of this one is continued. */
-void reconcile_baseline (struct tenant *tenant, struct process *process);
+/* Records what the tenant's processes hold before a call is continued. */
+void reconcile_baseline (struct tenant *tenant);
 
 /* Before something of the tenant's goes: what unconfirmed calls have won by now is charged. */
 void reconcile_unconfirmed (struct tenant *tenant);

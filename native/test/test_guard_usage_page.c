@@ -141,7 +141,7 @@ int main (void)
     held_by_other = 3 * MIB;
     (void) look ();
     tap_ok (tenant->excess[0] == 3 * MIB, "what the ledger has of one process hides nothing of another one's");
-    reconcile_baseline (tenant, other);
+    reconcile_baseline (tenant);
     process_set_suspect (tenant, other, true);
     held_by_other = 8 * MIB;
     (void) look ();
@@ -169,6 +169,22 @@ int main (void)
     tenant->over[0] = true;
     publish ((uint32_t) getpid (), 0, clock_now + SECOND / 2);
     tap_ok (look () != 0, "and of a tenant that is above its quota");
+
+    again ();
+    asked = 0;
+    reconcile_baseline (tenant);
+    tap_ok (asked == 0, "before its first continued call a process has no client, and the driver is not asked");
+    process->asked_at = clock_now - SECOND;
+    reconcile_baseline (tenant);
+    tap_ok (asked == 1, "before a later one it is, unless it was just now");
+    again ();
+    process_set_suspect (tenant, process, true);
+    tenant->raced_reported[0] = MIB;
+    asked = 0;
+    reconcile_baseline (tenant);
+    tap_ok (asked == 1, "nor is one without an answer left out whose first call may have won something");
+    process_set_suspect (tenant, process, false);
+    tenant->raced_reported[0] = 0;
 
     tenant->processes[0] = (struct process) { 0 };
     bare_end (tenant);
