@@ -25,13 +25,15 @@
 
 /* Between two attempts at what is not to be had yet. */
 #define RETRY_MS 20
-/* For the lock of the acceptor before. */
+/* For the lock of the acceptor before, which lets go of it when this one may go. */
 #define LOCK_MS 2000
 /* For a monitor's answer: before the next acceptor is started, and at the longest. */
 #define ROUTE_MS 50
 #define ANSWER_MS 5000
 /* Between two looks whether the socket still has its name. */
 #define LOOK_S 5
+/* Without a connection, after which the tenant's processes are made: not while the container before this one waits for its first answer. */
+#define QUIET_MS 20
 
 /* To the monitor of a container that is guarded already. One that does not answer at once delays no other container. */
 static bool route (const struct monitor *self, const struct runtime_message *message, struct successor *successor)
@@ -108,22 +110,30 @@ static void look_for_agent (const struct monitor *self, unsigned *absent)
 
 /* SIGTERM says that the socket has no name any more: what waits there is refused, and then this process ends. It comes only while
  * a connection is waited for. */
-static int wait_for_connection (const struct monitor *self, int socket)
+static int wait_for_connection (struct monitor *self, struct successor *successor)
 {
-    struct pollfd waited = { .fd = socket, .events = POLLIN };
-    struct timespec look = { .tv_sec = LOOK_S };
+    struct pollfd waited = { .fd = successor->socket, .events = POLLIN };
+    struct timespec quiet = { .tv_nsec = QUIET_MS * 1000000 }, look = { .tv_sec = LOOK_S };
+    bool is_prepared = false;
     unsigned absent = 0;
     sigset_t none;
 
     sigemptyset (&none);
     if (is_stopped) /* where the socket still has its name another acceptor serves it */
-        return !has_name (self) && poll (&waited, 1, 0) == 1 ? accept4 (socket, NULL, NULL, SOCK_CLOEXEC) : -1;
-    while (ppoll (&waited, 1, &look, &none) != 1 && !is_stopped) {
+        return !has_name (self) && poll (&waited, 1, 0) == 1 ? accept4 (waited.fd, NULL, NULL, SOCK_CLOEXEC) : -1;
+    while (ppoll (&waited, 1, is_prepared ? &look : &quiet, &none) != 1 && !is_stopped) {
+        if (!is_prepared) { /* what cannot be made now may be when it is needed */
+            successor_prepare (successor);
+            if (self->supervisor < 0)
+                (void) monitor_prepare (self);
+            is_prepared = true;
+            continue;
+        }
         is_stopped = !has_name (self);
         if (!is_stopped)
             look_for_agent (self, &absent);
     }
-    return is_stopped ? wait_for_connection (self, socket) : accept4 (socket, NULL, NULL, SOCK_CLOEXEC);
+    return is_stopped ? wait_for_connection (self, successor) : accept4 (waited.fd, NULL, NULL, SOCK_CLOEXEC);
 }
 
 /* The lock's file says which process accepts on which socket: the agent starts another acceptor where that is not the one at DIRECTORY/listen. */
@@ -139,9 +149,9 @@ static int take_lock (const struct monitor *self, int socket)
         return -1;
     /* The one before lets go of it at once; behind any other one there is nothing to do. */
     for (unsigned i = 0; flock (lock, LOCK_EX | LOCK_NB) != 0; i++) {
-        if (is_stopped || i == LOCK_MS / RETRY_MS)
+        if (is_stopped || i == LOCK_MS)
             return -1;
-        poll (NULL, 0, RETRY_MS);
+        poll (NULL, 0, 1);
     }
     if (!has_name (self))
         is_stopped = 1;
@@ -153,21 +163,22 @@ int acceptor_run (struct monitor *self, int socket, char **argv)
 {
     struct runtime_message message = { .listener = -1, .pidfd = -1, .text = malloc (CONTAINER_STATE_MOST) };
     struct sigaction action = { .sa_handler = stop };
-    struct successor successor = { .socket = socket, .argv = argv };
+    struct successor successor = { .socket = socket, .go = -1, .argv = argv };
     char more[160];
     sigset_t ends;
 
+    self->own_watch = privileged_watch (0); /* now: no container waits */
+    if (argv[4] != NULL && !successor_may_go (atoi (argv[4])))
+        return 0;
     sigemptyset (&ends);
     sigaddset (&ends, SIGTERM);
     sigaction (SIGTERM, &action, NULL);
-    self->own_watch = privileged_watch (0); /* now: no container waits */
-    (void) monitor_prepare (self); /* if it cannot be now, it may be when it is needed */
     successor.lock = take_lock (self, socket);
     sigprocmask (SIG_BLOCK, &ends, NULL);
     if (successor.lock < 0 || message.text == NULL)
         return 1;
     for (;;) {
-        int connection = wait_for_connection (self, socket);
+        int connection = wait_for_connection (self, &successor);
         const char *problem;
 
         if (connection < 0) {

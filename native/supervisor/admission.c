@@ -29,18 +29,17 @@
 static int request_admission (const struct monitor *self, const struct runtime_message *message)
 {
     struct channel_admit request = { .head = { .operation = CHANNEL_ADMIT }, .descriptors = message->count };
-    int connection = channel_connect (self->directory, "admit"), files[2] = { -1, message->listener };
+    int files[2] = { memfd_create ("nvc-message", MFD_CLOEXEC), message->listener }, connection = -1;
     bool is_sent = false;
 
-    if (connection < 0)
+    if (files[0] < 0)
         return -1;
-    files[0] = memfd_create ("nvc-message", MFD_CLOEXEC);
-    if (files[0] >= 0) {
-        is_sent = pwrite (files[0], message->text, message->size, 0) == (ssize_t) message->size &&
-                  channel_send (connection, &request, sizeof (request), files, 2);
-        close (files[0]);
+    if (pwrite (files[0], message->text, message->size, 0) == (ssize_t) message->size) {
+        connection = channel_connect (self->directory, "admit"); /* it wakes the agent */
+        is_sent = connection >= 0 && channel_send (connection, &request, sizeof (request), files, 2);
     }
-    if (is_sent)
+    close (files[0]);
+    if (is_sent || connection < 0)
         return connection;
     close (connection);
     return -1;
@@ -63,22 +62,22 @@ void admission_note_pending (const struct monitor *self, const struct runtime_me
     close (file);
 }
 
-/* Where the rest of the container is, for an agent that finds this process dead: its first process may have children. */
-static void note_cgroup (const struct monitor *self, const struct runtime_message *message)
+/* While the agent decides: what the monitor will want, if the agent calls the same process the first one. And where the rest of the container
+ * is, for an agent that finds this process dead: its first process may have children. */
+static void open_container (struct monitor *self, const struct runtime_message *message)
 {
+    pid_t first = message->state.first > 0 ? message->state.first : message->state.pid;
     char path[2 * CHANNEL_PATH];
-    struct container of;
     int file;
 
-    if (message->state.is_running || container_open (&of, message->state.pid, proc_start_time (message->state.pid)) != 0)
+    if (containers_add (&self->containers, first, proc_start_time (first)) != 0 || message->state.is_running)
         return;
     snprintf (path, sizeof (path), "%s/pending/%d", self->directory, (int) getpid ());
     file = open (path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
     if (file >= 0) {
-        monitor_write_cgroup (file, &of);
+        monitor_write_cgroup (file, self->containers.list);
         close (file);
     }
-    container_close (&of);
 }
 
 enum admission { ADMISSION_START, ADMISSION_DONE, ADMISSION_REFUSED, ADMISSION_LATE };
@@ -95,11 +94,11 @@ static void log_waiting (const struct monitor *self, const struct runtime_messag
 }
 
 /* Until an agent has decided. start, files, connection: for ADMISSION_START. */
-static enum admission admit (const struct monitor *self, const struct runtime_message *message, struct successor *successor,
+static enum admission admit (struct monitor *self, const struct runtime_message *message, struct successor *successor,
                              struct channel_start *start, int files[2], int *connection)
 {
     uint64_t since = guard_now_ms (), until = since + ADMIT_MS;
-    bool is_said = false, is_noted = false;
+    bool is_said = false;
 
     while (guard_now_ms () < until) {
         struct pollfd waited[2] = { { .events = POLLIN }, { .fd = message->listener } };
@@ -108,9 +107,10 @@ static enum admission admit (const struct monitor *self, const struct runtime_me
 
         *connection = waited[0].fd = request_admission (self, message);
         successor_start (successor); /* while the agent decides */
-        if (!is_noted)
-            note_cgroup (self, message);
-        is_noted = true;
+        if (self->containers.count == 0)
+            open_container (self, message);
+        if (self->supervisor < 0)
+            (void) monitor_prepare (self);
         if (*connection < 0 && !is_said && guard_now_ms () - since > RESTART_MS) {
             is_said = true;
             log_waiting (self, message);

@@ -3,10 +3,10 @@
  * and are never answered ENOSYS by the kernel; it starts the supervisor (supervisor.c), and when the supervisor ends without
  * having been told to, it ends the tenant's containers. It holds nothing of another tenant.
  *
- * usage: nvc-monitor SOCKET DIRECTORY SUPERVISOR
+ * usage: nvc-monitor SOCKET DIRECTORY SUPERVISOR [GO]
  *        SOCKET: a descriptor. A listening socket: accept runtimes' listeners (acceptor.c), and become the monitor of the
  *        first container that the agent admits. Otherwise the agent's end of a connection, by which CHANNEL_START comes.
- *        DIRECTORY: the agent's. SUPERVISOR: path of the other program.
+ *        DIRECTORY: the agent's. SUPERVISOR: path of the other program. GO: a descriptor, for an acceptor that waits (successor.h).
  */
 #include "drain.h"
 #include "monitor.h"
@@ -368,8 +368,8 @@ int main (int argc, char **argv)
     int socket, accepts = 0;
     socklen_t size = sizeof (accepts);
 
-    if (argc != 4) {
-        fprintf (stderr, "usage: nvc-monitor SOCKET DIRECTORY SUPERVISOR\n(started by nvc-agent)\n");
+    if (argc != 4 && argc != 5) {
+        fprintf (stderr, "usage: nvc-monitor SOCKET DIRECTORY SUPERVISOR [GO]\n(started by nvc-agent)\n");
         return 2;
     }
     self.supervisor = self.pidfd = self.privsep = self.server = self.counters = self.published = self.watchdog = self.own_watch =

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stddef.h>
@@ -179,6 +180,9 @@ static int start_privileged (struct monitor *self, int plan_file)
     struct plan *plan = malloc (sizeof (*plan));
     int error = plan != NULL ? plan_read (plan_file, plan) : -ENOMEM;
 
+#ifdef M_ARENA_MAX
+    mallopt (M_ARENA_MAX, 1); /* as the supervisor; and to make a heap of the thread's own takes time of the first call */
+#endif
     if (error == 0 && plan->limits.node_count > SHARE_MAX_NODES)
         error = -EBADMSG;
     if (error == 0) {
@@ -204,8 +208,11 @@ int monitor_start (struct monitor *self, const struct channel_start *start, cons
 
     self->start = *start;
     self->start.devices[CHANNEL_PATH - 1] = self->start.directory[CHANNEL_PATH - 1] = '\0';
+    /* The acceptor opened what the runtime's message calls the first process (admission.c). */
+    if (self->containers.count != 0 && containers_find (&self->containers, start->pid) == NULL)
+        containers_drop (&self->containers, self->containers.list[0].pid);
     error = containers_add (&self->containers, start->pid, start->start_time);
-    if (error != 0)
+    if (error != 0 && error != -EEXIST)
         return error;
     if (self->supervisor < 0 && !monitor_prepare (self))
         return -errno;
@@ -223,10 +230,10 @@ int monitor_start (struct monitor *self, const struct channel_start *start, cons
         error = -errno;
     if (error == 0)
         error = monitor_ask (self, &self->start, sizeof (self->start), files, files[4] >= 0 ? 5 : 4);
+    if (error == 0 && listener >= 0)
+        error = monitor_hold (self, listener); /* its calls wait: first */
     if (error == 0 && self->start.directory[0] != '\0' && (self->server = listen_at (self->start.directory)) < 0)
         error = -errno;
-    if (error == 0 && listener >= 0)
-        error = monitor_hold (self, listener);
     if (error == 0) {
         snprintf (more, sizeof (more), "\"supervisor\": %d", (int) self->pid);
         monitor_log (self, "monitor", more);

@@ -3,33 +3,79 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-void successor_start (struct successor *successor)
+/* go: what it waits for; -1: it accepts at once. */
+static bool execute (const struct successor *successor, int go)
 {
     int status = 0;
-    pid_t child;
+    pid_t child = fork ();
 
-    if (successor->socket < 0)
-        return; /* it was started */
-    child = fork ();
     if (child == 0) {
+        char number[16], *argv[] = { successor->argv[0], successor->argv[1], successor->argv[2], successor->argv[3], NULL, NULL };
         pid_t second = fork ();
 
         if (second != 0)
             _exit (second < 0);
         setsid ();
         fcntl (successor->socket, F_SETFD, 0);
-        execv (successor->argv[0], successor->argv);
+        if (go >= 0) {
+            fcntl (go, F_SETFD, 0);
+            snprintf (number, sizeof (number), "%d", go);
+            argv[4] = number;
+        }
+        execv (argv[0], argv);
         _exit (127);
     }
     while (child > 0 && waitpid (child, &status, 0) < 0 && errno == EINTR)
         continue;
+    return child > 0 && status == 0;
+}
+
+void successor_prepare (struct successor *successor)
+{
+    int ends[2];
+
+    if (successor->go >= 0 || pipe2 (ends, O_CLOEXEC) != 0)
+        return;
+    if (execute (successor, ends[0]))
+        successor->go = ends[1];
+    else
+        close (ends[1]);
+    close (ends[0]);
+}
+
+bool successor_may_go (int go)
+{
+    char byte;
+    ssize_t size;
+
+    prctl (PR_SET_NAME, "nvc-successor");
+    while ((size = read (go, &byte, 1)) < 0 && errno == EINTR)
+        continue;
+    close (go);
+    prctl (PR_SET_NAME, "nvc-monitor");
+    return size == 1;
+}
+
+void successor_start (struct successor *successor)
+{
+    bool is_started;
+
+    if (successor->socket < 0)
+        return; /* it was started */
+    is_started = successor->go >= 0 && write (successor->go, "", 1) == 1;
+    if (successor->go >= 0)
+        close (successor->go);
+    successor->go = -1;
     /* What waits at the socket is lost with its last copy: where no process can be started now, it is tried again. */
-    if (child < 0 || status != 0)
+    if (!is_started && !execute (successor, -1))
         return;
     close (successor->lock);
     close (successor->socket);

@@ -33,14 +33,15 @@ def end_acceptor(directory: str | Path) -> None:
 
 
 def processes(program: str, directory: str) -> list[int]:
-    """Pids of a program's processes that serve this directory."""
+    """Pids of a program's processes that serve this directory; without the acceptor's successor, which waits."""
     found = []
     for name in os.listdir("/proc"):
         try:
             words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0") if name.isdigit() else []
+            is_waiting = bool(words) and Path(f"/proc/{name}/comm").read_text() == "nvc-successor\n"
         except OSError:
             continue
-        if words and os.path.basename(words[0]) == program.encode() and directory.encode() in words:
+        if words and os.path.basename(words[0]) == program.encode() and directory.encode() in words and not is_waiting:
             found.append(int(name))
     return found
 

@@ -68,9 +68,14 @@ class Alone:
             return False
 
         assert leftovers.until(holds, seconds=20)
+        assert leftovers.until(self.is_prepared, seconds=20)
 
     def events(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    def is_prepared(self) -> bool:
+        """Whether the supervisor is there, the last of what is made while no container comes."""
+        return any("pidfd" in os.readlink(entry) for entry in Path(f"/proc/{self.process.pid}/fd").iterdir())
 
     def files(self) -> int:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
@@ -113,6 +118,33 @@ def test_an_acceptor_has_a_counter_before_a_container_comes(alone: Alone) -> Non
     """The kernel makes the first one of a machine in 10 ms, for which a node's first container waited."""
     found = [os.readlink(entry) for entry in Path(f"/proc/{alone.process.pid}/fd").iterdir()]
     assert "anon_inode:[perf_event]" in found, "it is made before the acceptor holds the lock"
+
+
+def _successors(directory: Path) -> list[int]:
+    """Pids of those that wait."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (entry / "comm").read_text() == "nvc-successor\n":
+                found += [int(entry.name)] * (os.fsencode(directory) in (entry / "cmdline").read_bytes().split(b"\0"))
+    return found
+
+
+def test_the_next_acceptor_is_made_before_a_container_comes(alone: Alone, contained: Callable[..., Contained]) -> None:
+    """Its start took a container's first call a quarter of a millisecond and half of a processor."""
+    (successor,) = _successors(alone.directory)
+    contained()
+    assert leftovers.until(lambda: acceptor(alone.directory)[0] == successor, seconds=20)
+    assert leftovers.until(lambda: len(_successors(alone.directory)) == 1, seconds=20), "it has one of its own"
+    (waiting,) = _successors(alone.directory)
+    os.kill(waiting, signal.SIGKILL)
+    contained()
+    assert leftovers.until(lambda: acceptor(alone.directory)[0] not in (0, successor, waiting), seconds=20)
+    assert leftovers.until(lambda: len(_successors(alone.directory)) == 1, seconds=20), (
+        "one that was killed is replaced"
+    )
+    os.kill(acceptor(alone.directory)[0], signal.SIGKILL)
+    assert leftovers.until(lambda: not _successors(alone.directory), seconds=20), "it ends with the one before it"
 
 
 MESSAGE = json.dumps({"fds": ["seccompFd"], "pid": 7, "state": {"id": KEY, "status": "creating", "pid": 7}}).encode()
