@@ -178,26 +178,6 @@ int attached_add (struct attached_list *list, uint32_t id, int pidfd, const stru
     return 0;
 }
 
-int attached_remove (struct attached_list *list, uint32_t id)
-{
-    int result = -ENOENT;
-
-    pthread_mutex_lock (&list->lock);
-    for (struct attached **place = &list->first; *place != NULL;) {
-        struct attached *process = *place;
-
-        if (process->id != id) {
-            place = &process->next;
-            continue;
-        }
-        *place = process->next;
-        end (list, process);
-        result = 0;
-    }
-    pthread_mutex_unlock (&list->lock);
-    return result;
-}
-
 static bool alive (const struct attached *process)
 {
     return syscall (SYS_pidfd_send_signal, process->pidfd, 0, NULL, 0) == 0 || errno == EPERM;

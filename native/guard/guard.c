@@ -22,9 +22,8 @@
 #include <unistd.h>
 
 #define SECOND UINT64_C (1000000000)
-/* That the threads of all tenants may take to end, and that of one which is removed while others are served. */
+/* That the threads of all tenants may take to end. */
 #define STOP_NS SECOND
-#define REMOVE_NS (SECOND / 5)
 /* UVM gives memory back some milliseconds after a process. What somebody else has by then, another tenant's process, would keep
  * the tenant, and its supervisor, for as long as that lives. */
 #define LONELY_NS (5 * SECOND)
@@ -104,7 +103,7 @@ void guard_destroy (struct guard *guard)
 {
     struct timespec until = guard_time_in (STOP_NS, CLOCK_REALTIME);
     struct tenant *tenant;
-    bool is_over = !guard->has_detached_threads;
+    bool is_over = true;
 
     for (unsigned i = 0; i < guard->tenant_count; i++)
         tenant_stop (guard->tenants[i]);
@@ -174,27 +173,6 @@ int guard_tenant_add (struct guard *guard, uint32_t id, const struct limits *lim
     }
     pthread_mutex_unlock (&guard->lock);
     return error;
-}
-
-int guard_tenant_remove (struct guard *guard, uint32_t id)
-{
-    struct tenant *tenant;
-    struct timespec until;
-
-    pthread_mutex_lock (&guard->lock);
-    tenant = find (guard, id);
-    for (unsigned i = 0; i < guard->tenant_count; i++)
-        if (guard->tenants[i] == tenant) {
-            guard->tenants[i] = guard->tenants[--guard->tenant_count];
-            break;
-        }
-    pthread_mutex_unlock (&guard->lock);
-    if (tenant == NULL)
-        return -ENOENT;
-    until = guard_time_in (REMOVE_NS, CLOCK_REALTIME);
-    tenant_stop (tenant);
-    guard->has_detached_threads |= !tenant_destroy (tenant, &until);
-    return 0;
 }
 
 struct tenant *guard_find (struct guard *guard, uint32_t id)

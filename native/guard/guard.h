@@ -8,8 +8,7 @@
  *
  * Every function may be called from any thread, and none waits for a container or for a call that the driver makes for one: what
  * asks about a tenant whose thread is in such a call answers -EBUSY after some milliseconds, what schedules it is done as soon as the
- * call is over. guard_tenant_remove takes a fifth of a second, guard_destroy one second, if threads do not end. Numbers are
- * returned as 0 or -errno unless said otherwise.
+ * call is over. guard_destroy takes one second, if threads do not end. Numbers are returned as 0 or -errno unless said otherwise.
  */
 #ifndef NVC_GUARD_H
 #define NVC_GUARD_H
@@ -105,7 +104,6 @@ int guard_tenant_add (struct guard *guard, uint32_t id, const struct limits *lim
 int guard_tenant_update (struct guard *guard, uint32_t id, const struct limits *limits);
 /* The listener's descriptor is duplicated; the caller keeps and closes its own. */
 int guard_tenant_listen (struct guard *guard, uint32_t id, int listener);
-int guard_tenant_remove (struct guard *guard, uint32_t id);
 /* To be called every some 100 ms: a tenant whose thread has waited for two seconds for something of a process, such as memory
  * in a file that does not answer, is frozen until it goes on, for nothing sees what the tenant does meanwhile. */
 int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *status);
@@ -121,9 +119,7 @@ int guard_tenant_freeze (struct guard *guard, uint32_t id, uint32_t gpu, uint32_
 
 /*
  * Phases: tenants with a cap are on in their part of a period and off in the rest of it (phase_thread.c, phase.h). One
- * thread a GPU keeps the time. A plan holds for `valid` milliseconds: if it is not renewed, all of its tenants
- * are thawed and the thread idles until the next plan. While a tenant is in a plan, only the thread may call
- * guard_tenant_freeze for it.
+ * thread a GPU keeps the time. While a tenant is in a plan, only the thread may call guard_tenant_freeze for it.
  */
 struct guard_phase {
     uint32_t tenant, gpu; /* its number, and the GPU's index in its limits */
@@ -151,16 +147,11 @@ void guard_phases_destroy (struct guard_phases *phases);
 /* The plan of a GPU from now on; count 0: none. period in microseconds (1000 to 1000000), at most 4096 tenants. -EINVAL,
  * -ENOMEM, -EAGAIN (no thread), -ENOSPC (more than 32 GPUs): the plan before stays in force. */
 int guard_phases_set (struct guard_phases *phases, const uint8_t uuid[16], uint32_t period, const struct guard_phase *plan,
-                      uint32_t count, uint32_t valid);
-/* All plans that are in force hold for `valid` milliseconds more. -ESTALE:
- * one had ended for want of it; make them anew. */
-int guard_phases_renew (struct guard_phases *phases, uint32_t valid);
-/* One more process; pidfd and descriptors are duplicated, and held until it ends or is detached. node: the control node, as in
+                      uint32_t count);
+/* One more process; pidfd and descriptors are duplicated, and held until it ends. node: the control node, as in
  * limits. Channels of one descriptor, client and subdevice lie side by side. -EBADF: a descriptor is not that node. */
 int guard_attach (struct guard_phases *phases, uint32_t id, int pidfd, const struct limits_node *node,
                   const struct guard_channel *channels, uint32_t count);
-/* Thaws and forgets all processes of the number; first take it out of the plan. */
-int guard_detach (struct guard_phases *phases, uint32_t id);
 int guard_attached_status (struct guard_phases *phases, uint32_t id, struct guard_attached *status);
 
 #pragma GCC visibility pop

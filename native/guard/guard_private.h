@@ -45,7 +45,6 @@ struct guard {
     struct dup_probe *dup_probe; /* NULL as well */
     bool has_driver_usage, has_dup_probe; /* opening it was tried */
     bool sees_exec;
-    bool has_detached_threads; /* the thread of a tenant that was removed did not end in time, and uses the guard */
     struct late_watch late;
     pthread_t closer;
     int closing[2]; /* descriptors for it; -1: none */

@@ -15,7 +15,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MILLISECOND 1000000u
 #define SECOND 1000000000u
 #define TIMER_SLACK_NS 1000
 #define NICE (-15)
@@ -32,8 +31,7 @@ struct phase_thread {
     pthread_mutex_t lock; /* everything below; held during calls of the driver, which are short */
     pthread_cond_t changed;
     struct phase_plan plan;
-    uint64_t ends; /* when the plan has not been renewed in time */
-    bool stale, stop;
+    bool stop;
 };
 
 struct guard_phases {
@@ -74,13 +72,11 @@ static void *run (void *argument)
     setpriority (PRIO_PROCESS, (id_t) syscall (SYS_gettid), NICE);
     pthread_mutex_lock (&thread->lock);
     while (!thread->stop || thread->plan.count > 0) {
-        uint64_t now = guard_now (), at;
+        uint64_t now = guard_now ();
         struct phase_step step;
 
-        if (thread->plan.period != 0 && (thread->stop || now >= thread->ends)) {
-            thread->stale = !thread->stop;
+        if (thread->plan.period != 0 && thread->stop)
             (void) phase_set (&thread->plan, 0, NULL, 0, now); /* which needs no room */
-        }
         step = phase_next (&thread->plan);
         if (step.entry != PHASE_NONE && step.at <= now) {
             make (thread, &step);
@@ -88,11 +84,10 @@ static void *run (void *argument)
         }
         if (step.entry == PHASE_NONE && thread->stop)
             break;
-        at = thread->plan.period != 0 && thread->ends < step.at ? thread->ends : step.at;
-        if (at == UINT64_MAX) {
+        if (step.at == UINT64_MAX) {
             pthread_cond_wait (&thread->changed, &thread->lock);
         } else {
-            struct timespec until = { .tv_sec = (time_t) (at / SECOND), .tv_nsec = (long) (at % SECOND) };
+            struct timespec until = { .tv_sec = (time_t) (step.at / SECOND), .tv_nsec = (long) (step.at % SECOND) };
 
             pthread_cond_timedwait (&thread->changed, &thread->lock, &until);
         }
@@ -171,7 +166,7 @@ static struct phase_thread *find (struct guard_phases *phases, const uint8_t uui
 }
 
 int guard_phases_set (struct guard_phases *phases, const uint8_t uuid[16], uint32_t period, const struct guard_phase *plan,
-                      uint32_t count, uint32_t valid)
+                      uint32_t count)
 {
     int result = phase_check (period, plan, count);
     struct phase_thread *thread;
@@ -191,29 +186,7 @@ int guard_phases_set (struct guard_phases *phases, const uint8_t uuid[16], uint3
     if (thread != NULL) {
         pthread_mutex_lock (&thread->lock);
         result = phase_set (&thread->plan, period, plan, count, guard_now ());
-        if (result == 0) {
-            thread->ends = guard_now () + (uint64_t) valid * MILLISECOND;
-            thread->stale = false;
-        }
         pthread_cond_signal (&thread->changed);
-        pthread_mutex_unlock (&thread->lock);
-    }
-    pthread_mutex_unlock (&phases->lock);
-    return result;
-}
-
-int guard_phases_renew (struct guard_phases *phases, uint32_t valid)
-{
-    int result = 0;
-
-    pthread_mutex_lock (&phases->lock);
-    for (unsigned i = 0; i < phases->count; i++) {
-        struct phase_thread *thread = phases->threads[i];
-
-        pthread_mutex_lock (&thread->lock);
-        if (thread->stale)
-            result = -ESTALE;
-        thread->ends = guard_now () + (uint64_t) valid * MILLISECOND;
         pthread_mutex_unlock (&thread->lock);
     }
     pthread_mutex_unlock (&phases->lock);
@@ -225,8 +198,6 @@ int guard_attach (struct guard_phases *phases, uint32_t id, int pidfd, const str
 {
     return attached_add (phases->attached, id, pidfd, node, channels, count);
 }
-
-int guard_detach (struct guard_phases *phases, uint32_t id) { return attached_remove (phases->attached, id); }
 
 int guard_attached_status (struct guard_phases *phases, uint32_t id, struct guard_attached *status)
 {

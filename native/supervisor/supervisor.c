@@ -34,8 +34,6 @@
 #define EVENTS_NS (250 * MILLISECOND)
 /* A change of limits waits for the driver's call that is in flight. */
 #define RETRY_NS (1 * MILLISECOND)
-/* A plan holds until there is another one. */
-#define FOREVER_MS UINT32_MAX
 
 /* The monitor is to end the container. A thread in the driver keeps this process's descriptors open, and main may wait for it. */
 static void end_late (void *context)
@@ -57,7 +55,7 @@ static int apply_gpu (struct supervisor *self, uint32_t gpu)
 
     if (memcmp (phase, before, sizeof (*phase)) != 0)
         error = guard_phases_set (self->phases, self->next.limits.gpus[gpu].uuid, phase->period != 0 ? phase->period : 1000, &one,
-                                  phase->period != 0, FOREVER_MS);
+                                  phase->period != 0);
     if (error != 0)
         return error;
     self->plan.phases[gpu] = *phase;

@@ -93,7 +93,7 @@ static void *plan (void *phases)
     static const uint8_t uuid[16];
     struct guard_phase half = { .tenant = 1, .until = 10000 };
 
-    guard_phases_set (phases, uuid, 20000, &half, 1, UINT32_MAX);
+    guard_phases_set (phases, uuid, 20000, &half, 1);
     return NULL;
 }
 
