@@ -55,6 +55,7 @@ def test_kills_leave_nothing_behind(driver: Node, pods: Pods, measured: Measured
             body["spec"]["restartPolicy"] = "Always"
             claims[pods.start(body)] = claim
         time.sleep(random.uniform(0, PAUSE_S))
+        assert until(revived, seconds=60)
         victim = random.choice(VICTIMS)
         process = driver.daemons[victim].process
         assert process is not None
