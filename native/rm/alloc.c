@@ -260,6 +260,11 @@ void alloc_end (struct rm *rm, struct rm_call *call, bool done)
         break;
     default:
         schedule_added (rm, object, has_params ? call->params : NULL, has_params ? class->size : 0);
+        if (preempt_object (rm, object, call->own.number))
+            break;
+        note (rm, RM_SCHEDULING_CONTROL, call->own.number);
+        share_give_back (rm, call, ((const NVOS21_PARAMETERS *) call->head)->hRoot, (uint32_t) object->parent->link.key, handle);
+        set32 (call->head, status_at (call), NV_ERR_INSUFFICIENT_RESOURCES);
     }
 }
 

@@ -213,6 +213,8 @@ void control_end (struct rm *rm, struct rm_call *call, bool done)
         break;
     case CONTROL_PREEMPTION:
         preemption_set (call);
+        if (is_good && is_guard (rm))
+            preempt_asked (rm, call);
         break;
     case CONTROL_GET_TIMESLICE:
         group = compute_group (rm, call);

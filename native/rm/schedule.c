@@ -44,7 +44,7 @@ void schedule_tell_changed (struct rm *rm)
             rm->host->groups_changed (rm->context, gpu);
 }
 
-static const struct object *subdevice_of (const struct rm *rm, const struct client *client, int gpu)
+const struct object *schedule_subdevice (const struct rm *rm, const struct client *client, int gpu)
 {
     for (const struct object *at = client->subdevices; at != NULL; at = at->role_after)
         if (tracker_gpu (rm, at) == gpu)
@@ -60,7 +60,7 @@ static const struct object *subdevice_of (const struct rm *rm, const struct clie
 static long switch_channels (struct rm *rm, const struct client *by, struct object *const *channels, uint32_t count, int gpu,
                              bool frozen)
 {
-    const struct object *subdevice = by != NULL ? subdevice_of (rm, by, gpu) : NULL;
+    const struct object *subdevice = by != NULL ? schedule_subdevice (rm, by, gpu) : NULL;
     _Alignas (uint64_t) NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS params;
     long result;
 
@@ -90,7 +90,7 @@ static long switch_all (struct rm *rm, struct object *const *channels, uint32_t 
     long problem, first_problem, result;
 
     for (uint32_t i = 0; i < count && by == NULL; i++)
-        if (subdevice_of (rm, channels[i]->client, gpu) != NULL)
+        if (schedule_subdevice (rm, channels[i]->client, gpu) != NULL)
             by = channels[i]->client;
     first_problem = switch_channels (rm, by, channels, count, gpu, frozen);
     if (first_problem == 0 || channels[0]->client == channels[count - 1]->client)
@@ -99,7 +99,7 @@ static long switch_all (struct rm *rm, struct object *const *channels, uint32_t 
     for (uint32_t first = 0, next; first < count; first = next) {
         for (next = first + 1; next < count && channels[next]->client == channels[first]->client;)
             next++;
-        if (subdevice_of (rm, channels[first]->client, gpu) != NULL)
+        if (schedule_subdevice (rm, channels[first]->client, gpu) != NULL)
             by = channels[first]->client;
         if (frozen && first_problem > 0)
             switch_channels (rm, by, channels + first, next - first, gpu, false);
@@ -182,7 +182,7 @@ unsigned rm_channels (const struct rm *rm, struct rm_channel *channels, unsigned
 
             if (count >= capacity)
                 continue;
-            subdevice = subdevice_of (rm, client, gpu);
+            subdevice = schedule_subdevice (rm, client, gpu);
             to->file = client->file->link.key;
             to->client = (uint32_t) (at->link.key >> 32);
             to->subdevice = subdevice != NULL ? (uint32_t) subdevice->link.key : 0;
@@ -219,6 +219,7 @@ void schedule_found (struct rm *rm, struct object *object)
 
     if (object->kind != CLASS_GROUP && object->kind != CLASS_CHANNEL) {
         schedule_added (rm, object, NULL, 0);
+        (void) preempt_object (rm, object, 0);
         return;
     }
     if (object->kind == CLASS_CHANNEL && schedule_group_of (object) != NULL) {
@@ -250,6 +251,7 @@ void schedule_duplicated (struct rm *rm, struct object *object, struct object *s
     object->is_found = source->is_found;
     object->made = source->made;
     object->slice = source->slice;
+    object->context_state = source->context_state;
     tracker_add_role (&object->client->groups, object);
 }
 
@@ -273,7 +275,7 @@ bool schedule_reaches (const struct rm *rm, const struct object *object)
 {
     int gpu = object != NULL ? tracker_gpu (rm, object) : GPU_UNKNOWN;
 
-    return gpu == RM_NO_GPU || (gpu >= 0 && subdevice_of (rm, object->client, gpu) != NULL);
+    return gpu == RM_NO_GPU || (gpu >= 0 && schedule_subdevice (rm, object->client, gpu) != NULL);
 }
 
 static bool is_at_or_below (const struct object *object, const struct object *top)

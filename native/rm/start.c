@@ -21,7 +21,7 @@ bool start_may (struct rm *rm, const NVOS54_PARAMETERS *head)
     if (object == NULL || (object->kind != CLASS_GROUP && object->kind != CLASS_CHANNEL))
         return true;
     if (outcome_allows (rm, object))
-        return schedule_before_run (rm, object);
+        return schedule_before_run (rm, object) && preempt_before_run (rm, object);
     note (rm, RM_UNKNOWN_OUTCOME, head->cmd);
     return false;
 }

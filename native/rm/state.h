@@ -87,6 +87,7 @@ struct object {
     bool has_asked; /* group */
     bool is_found; /* group: it was not seen to be made */
     bool is_counted; /* in its client's maker's `reported` */
+    uint8_t context_state; /* group, channel without one: preempt.c */
 };
 
 struct client {
@@ -255,6 +256,8 @@ uint64_t schedule_context_bytes (const struct rm *rm, uint8_t kind, const struct
                                  uint32_t params_size);
 /* Another handle of a group. */
 void schedule_duplicated (struct rm *rm, struct object *object, struct object *source);
+/* A client's subdevice of a GPU. NULL: it has none. */
+const struct object *schedule_subdevice (const struct rm *rm, const struct client *client, int gpu);
 /* Whether channels that compute could not be stopped any more without this subdevice. */
 bool schedule_needs (const struct rm *rm, const struct object *object);
 /* Writes the timeslice of a group or of a channel without one. 0, a status or -errno. A shorter one that another tenant wrote stays. */
@@ -320,6 +323,13 @@ bool start_may (struct rm *rm, const NVOS54_PARAMETERS *head);
 /* The group's call in place of that for a channel of it. */
 enum rm_verdict start_begin (struct rm *rm, struct rm_call *call);
 void start_end (const struct rm_call *call);
+
+/* preempt.c. Before a group, or a channel, is let through to compute: its kernels stop when its turn is over. false: they would not. */
+bool preempt_before_run (struct rm *rm, struct object *object);
+/* The same of one that runs, when an object of this class (0: not known) was made on it. */
+bool preempt_object (struct rm *rm, struct object *object, uint32_t class);
+/* The caller set the mode itself. */
+void preempt_asked (const struct rm *rm, const struct rm_call *call);
 
 /* policy.c */
 enum rm_verdict share_begin (struct rm *rm, struct rm_call *call);

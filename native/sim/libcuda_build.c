@@ -13,6 +13,7 @@ enum { ESCAPE_REGISTER_FD = 0xc9, ESCAPE_ALLOC_OS_EVENT = 0xce };
 enum { ENGINE_COMPUTE = 1, ENGINE_COPY = 0xb, COMPUTE_CHANNELS = 8, COPY_CHANNELS = 4, COPY_GROUPS = 3 };
 #define CONTROL_SET_TIMESLICE 0xa06c0103u
 #define CONTROL_WORK_TOKEN 0xc36f0108u
+#define CONTROL_PREEMPTION_MODE 0x20801210u
 #define TIMESLICE 2048u /* microseconds: libcuda's own, on the compute group */
 
 struct classes {
@@ -126,6 +127,7 @@ static uint32_t build (CUcontext context)
                                      0x200000, 0x200000, 0x200000, 0x44c6880, 0x200000 };
     uint32_t subcontext[3] = { context->device->vaspace, 0, 0 };
     uint64_t slice = TIMESLICE;
+    uint32_t mode[8] = { 1, 0, 0, 2 }; /* compute stops at any instruction */
     uint32_t status = add_memories (context, first, COUNT (first));
 
     if (status == RM_STATUS_OK)
@@ -144,6 +146,9 @@ static uint32_t build (CUcontext context)
         if (status == RM_STATUS_OK)
             status = add_channels (context, group, ENGINE_COPY + i, COPY_CHANNELS);
     }
+    mode[1] = context->group;
+    if (status == RM_STATUS_OK)
+        status = rm_control (&cuda.rm, context->device->subdevice, CONTROL_PREEMPTION_MODE, mode, sizeof (mode));
     if (status == RM_STATUS_OK)
         status = add_memories (context, then, COUNT (then));
     /* At the end, over any earlier value: another timeslice must be written after this. */

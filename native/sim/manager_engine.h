@@ -48,6 +48,7 @@ struct engine_group {
     uint64_t slice; /* nanoseconds, not 0; in force */
     uint64_t written; /* the last one that was written, in nanoseconds; 0: none */
     bool is_started; /* by GPFIFO_SCHEDULE of the group itself */
+    bool is_preemptible; /* its kernels stop at any instruction; the driver's own mode is that they end first (H100) */
     uint64_t busy;  /* nanoseconds on the engine */
     uint32_t objects; /* of clients, that are this group: duplicates share it */
     uint32_t process; /* that made it */

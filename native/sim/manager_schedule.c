@@ -166,6 +166,22 @@ enum status control_preempt (struct request *request, struct object *object)
     return STATUS_OK;
 }
 
+/* NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS: 0 flags (1: that of compute is set), 4 channel or group, 12 where compute stops (2: at any instruction). */
+enum status control_preemption_mode (struct request *request, struct object *object)
+{
+    const struct object *named = object_find (object->client, get32 (request->params, 4));
+    struct engine_group *group;
+
+    if (named == NULL || (named->kind != KIND_CHANNEL && named->kind != KIND_GROUP))
+        return STATUS_INVALID_CHANNEL;
+    group = named->channel != NULL ? named->channel->group : named->group;
+    if (group->channels == NULL)
+        return STATUS_INVALID_ARGUMENT;
+    if ((get32 (request->params, 0) & 1) != 0)
+        group->is_preemptible = get32 (request->params, 12) == 2;
+    return STATUS_OK;
+}
+
 enum status control_number (struct request *request, struct object *object)
 {
     put32 (request->params, 0, object->number);

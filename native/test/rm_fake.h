@@ -72,9 +72,9 @@ struct fake {
     unsigned calls;       /* so far */
     uint64_t grant;       /* not 0: what the driver grants, whatever was asked for */
     uint32_t next_status; /* the next call of the tenant fails with it */
-    bool no_gid;
+    bool no_gid, no_mode;
     unsigned handle_calls; /* GET_HANDLE_INFO */
-    unsigned performed, own_calls, gid_calls, disable_calls, slice_calls;
+    unsigned performed, own_calls, gid_calls, disable_calls, slice_calls, mode_calls;
     unsigned largest_batch;
     /* the host */
     uint64_t limit[2], used[2];

@@ -237,6 +237,9 @@ uint32_t fake_answer (struct fake *fake, uint64_t file, const NVOS54_PARAMETERS 
     case NVA06F_CTRL_CMD_GPFIFO_SCHEDULE:
         start (fake, object);
         return 0;
+    case NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE:
+        fake->mode_calls++;
+        return fake->no_mode ? NV_ERR_NOT_SUPPORTED : 0;
     case NVA06C_CTRL_CMD_SET_TIMESLICE:
         fake->slice_calls++;
         object->slice = timeslice->timesliceUs;

@@ -111,9 +111,10 @@ enum finding {
     FOUND_RUNNING = 512,   /* a channel of a frozen tenant can run */
     FOUND_STOPPED = 1024,  /* one of a tenant that is not frozen cannot */
     FOUND_NEIGHBOUR = 2048, /* the tenant that does nothing had to wait, or was refused */
+    FOUND_KERNEL = 4096,    /* a kernel runs on to its end, whenever its group is to stop */
 };
-#define FINDINGS 12u
-#define FOUND_ALL 4095u
+#define FINDINGS 13u
+#define FOUND_ALL 8191u
 extern const char *const finding_words[FINDINGS];
 
 /* sequence_text.c */

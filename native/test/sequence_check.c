@@ -25,7 +25,8 @@
 #define PIECES 4096u /* a power of two */
 
 const char *const finding_words[FINDINGS] = {
-    "memory", "sum", "zombie", "unit", "context", "tables", "unlisted", "unweighed", "slice", "running", "stopped", "neighbour",
+    "memory",    "sum",   "zombie",  "unit",    "context",   "tables", "unlisted",
+    "unweighed", "slice", "running", "stopped", "neighbour", "kernel",
 };
 
 /* Which tenants hold a piece: by a client's object, by anything. */
@@ -287,6 +288,8 @@ static void check_channel (struct report *to, const struct object *object, unsig
     /* Less than was decided for each is what groups that came since have. */
     if (slice != 0 && channel->group->slice > slice)
         report (to, object->group != NULL ? FOUND_UNWEIGHED : FOUND_SLICE, number, channel->group->slice, slice);
+    if (!channel->group->is_preemptible)
+        report (to, FOUND_KERNEL, number, object->handle, 0);
     if (schedule_is_off (tenant, 0) != (channel->stops != 0))
         report (to, channel->stops != 0 ? FOUND_STOPPED : FOUND_RUNNING, number, channel->stops, channel->stops == 0);
 }

@@ -1,0 +1,122 @@
+/* Groups that compute stop at any instruction, whatever their programs ask for (rm/preempt.c). */
+#include "rm_fake.h"
+#include "tap.h"
+
+#define VERSION "580.159.04"
+#define FILE_A 1
+#define COMPUTE 1u
+
+struct bed {
+    struct fake *fake;
+    uint32_t client, device, subdevice, group, channel;
+};
+
+static struct bed open_bed (enum rm_posture posture)
+{
+    struct bed bed = { .fake = fake_open (VERSION, posture) };
+
+    bed.client = fake_client (bed.fake, FILE_A);
+    bed.device = fake_device (bed.fake, FILE_A, bed.client, 0);
+    bed.subdevice = fake_subdevice (bed.fake, FILE_A, bed.client, bed.device);
+    bed.group = fake_group (bed.fake, FILE_A, bed.client, bed.device, COMPUTE);
+    bed.channel = fake_channel (bed.fake, FILE_A, bed.client, bed.group);
+    return bed;
+}
+
+static uint32_t compute (const struct bed *bed, uint32_t channel, uint32_t class)
+{
+    uint32_t params[4] = { 0 }, object = 0;
+
+    return fake_alloc (bed->fake, FILE_A, bed->client, channel, &object, class, params, sizeof (params));
+}
+
+static uint32_t start (const struct bed *bed, uint32_t object)
+{
+    uint8_t params[3] = { 1 };
+    bool is_group = object != bed->channel;
+
+    return fake_control (bed->fake, FILE_A, bed->client, object,
+                         is_group ? NVA06C_CTRL_CMD_GPFIFO_SCHEDULE : NVA06F_CTRL_CMD_GPFIFO_SCHEDULE, params, sizeof (params));
+}
+
+static void ask (const struct bed *bed, uint32_t named, uint32_t flags, uint32_t mode)
+{
+    NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS params = { .flags = flags, .hChannel = named, .cilpPreemptMode = mode };
+
+    fake_control (bed->fake, FILE_A, bed->client, bed->subdevice, NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE, &params,
+                  sizeof (params));
+}
+
+static bool is_started (const struct bed *bed) { return fake_find (bed->fake, bed->client, bed->group)->is_started; }
+
+static void unasked (void)
+{
+    struct bed bed = open_bed (RM_POSTURE_GUARD);
+    uint32_t copy = 0, other;
+
+    compute (&bed, bed.channel, HOPPER_COMPUTE_A);
+    tap_ok (bed.fake->mode_calls == 0, "nothing is set before a group starts");
+    tap_ok (start (&bed, bed.channel) == 0 && bed.fake->mode_calls == 1 && is_started (&bed),
+            "a group of a program that asks for no mode gets it at its start");
+    start (&bed, bed.group);
+    tap_ok (bed.fake->mode_calls == 1, "once");
+    other = fake_channel (bed.fake, FILE_A, bed.client, bed.group);
+    tap_ok (compute (&bed, other, HOPPER_COMPUTE_A) == 0 && bed.fake->mode_calls == 2,
+            "and again when an object that computes is made in it while it runs");
+    fake_dup (bed.fake, FILE_A, bed.client, bed.device, &copy, bed.client, bed.group);
+    other = fake_channel (bed.fake, FILE_A, bed.client, copy);
+    tap_ok (start (&bed, copy) == 0 && bed.fake->mode_calls == 2, "another handle of the group is the same group");
+    tap_ok (compute (&bed, other, HOPPER_COMPUTE_A) == 0 && bed.fake->mode_calls == 3, "also for what is made by it");
+    tap_ok (fake_close (bed.fake), "nothing is left");
+}
+
+static void asked (void)
+{
+    struct bed bed = open_bed (RM_POSTURE_GUARD);
+
+    compute (&bed, bed.channel, HOPPER_COMPUTE_A);
+    ask (&bed, bed.group, NV2080_GR_PREEMPTION_FLAGS_CILP_SET, 0);
+    start (&bed, bed.group);
+    tap_ok (bed.fake->mode_calls == 1, "where the program asked, for whichever mode, the guard makes no call of its own");
+    bed.group = fake_group (bed.fake, FILE_A, bed.client, bed.device, COMPUTE);
+    bed.channel = fake_channel (bed.fake, FILE_A, bed.client, bed.group);
+    compute (&bed, bed.channel, HOPPER_COMPUTE_A);
+    ask (&bed, bed.channel, 2, 0);
+    start (&bed, bed.group);
+    tap_ok (bed.fake->mode_calls == 3, "an ask about graphics alone is none");
+    tap_ok (fake_close (bed.fake), "nothing is left");
+}
+
+static void refused (void)
+{
+    struct bed bed = open_bed (RM_POSTURE_GUARD);
+    uint32_t idle = fake_group (bed.fake, FILE_A, bed.client, bed.device, COMPUTE), later;
+
+    later = fake_channel (bed.fake, FILE_A, bed.client, idle);
+    bed.fake->no_mode = true;
+    compute (&bed, bed.channel, HOPPER_COMPUTE_A);
+    tap_ok (start (&bed, bed.group) != 0 && !is_started (&bed), "a group for which the driver does not take it is not started");
+    tap_ok (start (&bed, idle) == 0, "one in which nothing computes is");
+    tap_ok (compute (&bed, later, 0xcb97) == 0, "and has graphics");
+    tap_ok (compute (&bed, later, HOPPER_COMPUTE_A) != 0, "but gets no object that computes");
+    tap_ok (fake_close (bed.fake), "nothing is left");
+}
+
+static void by_the_library (void)
+{
+    struct bed bed = open_bed (RM_POSTURE_SHIM);
+
+    compute (&bed, bed.channel, HOPPER_COMPUTE_A);
+    start (&bed, bed.group);
+    tap_ok (bed.fake->mode_calls == 0, "the preloaded library sets none");
+    tap_ok (fake_close (bed.fake), "nothing is left");
+}
+
+int main (void)
+{
+    unasked ();
+    asked ();
+    refused ();
+    by_the_library ();
+    return tap_done ();
+}
