@@ -103,11 +103,15 @@ static bool has_another (const struct object *subdevice)
     return false;
 }
 
+static bool is_graphics (uint32_t number) { return row_of (number) == &engine_row && (number & 0xff) != 0xB5; }
+
 /* params: NULL where the class needs none and the call has none. */
 static enum status set_up (struct request *request, struct object *object, uint8_t *params)
 {
     if (object->kind == KIND_SUBDEVICE && has_another (object))
         return STATUS_INSUFFICIENT_RESOURCES;
+    if (is_graphics (object->class_number))
+        return channel_compute (request, object->parent);
     if (params == NULL) /* a device or subdevice: the first one */
         return object->kind == KIND_DEVICE && request->manager->gpus == 0 ? STATUS_INVALID_ARGUMENT : STATUS_OK;
     uint32_t index = get32 (params, 0);

@@ -51,6 +51,7 @@ struct engine_group {
     bool is_preemptible; /* its kernels stop at any instruction; the driver's own mode is that they end first (H100) */
     uint64_t busy;  /* nanoseconds on the engine */
     uint32_t objects; /* of clients, that are this group: duplicates share it */
+    bool has_context; /* of the graphics engine */
     uint32_t process; /* that made it */
     uint64_t context; /* bytes of video memory */
 };

@@ -5,13 +5,14 @@
 #include <stdlib.h>
 
 #define DISABLE_MAX 64
+#define GRAPHICS 1
 
 static struct engine *engine_of (struct manager *manager, uint32_t gpu, uint32_t type)
 {
     struct engine *engine;
 
     if (type == 0)
-        type = 1; /* the default: graphics and compute */
+        type = GRAPHICS; /* the default: graphics and compute */
     for (engine = manager->engines; engine != NULL; engine = engine->next) {
         if (engine->gpu == gpu && engine->type == type)
             return engine;
@@ -28,6 +29,14 @@ static struct engine *engine_of (struct manager *manager, uint32_t gpu, uint32_t
     return engine;
 }
 
+/* A context's buffers: seen on an H100, 128 groups took 552 MiB. */
+static void add_context (struct request *request, struct engine_group *group)
+{
+    group->has_context = true;
+    group->context = request->manager->counts_overhead ? UINT64_C (9) << 19 : 0;
+    request->manager->used[group->engine->gpu] += group->context;
+}
+
 enum status group_allocate (struct request *request, struct object *object, uint32_t engine_type)
 {
     struct engine *engine;
@@ -42,11 +51,9 @@ enum status group_allocate (struct request *request, struct object *object, uint
     object->group->slice = ENGINE_DEFAULT_SLICE_NS;
     object->group->objects = 1;
     object->group->process = object->client->process;
-    /* A context's buffers, of NV2080_ENGINE_TYPE_GRAPHICS: seen on an H100, 128 groups took 552 MiB. */
-    if (request->manager->counts_overhead && engine_type == 1)
-        object->group->context = UINT64_C (9) << 19;
-    request->manager->used[object->gpu] += object->group->context;
     engine_add_group (engine, object->group);
+    if (engine->type == GRAPHICS)
+        add_context (request, object->group);
     object->number = ++request->manager->next_number;
     return STATUS_OK;
 }
@@ -56,6 +63,28 @@ void group_duplicate (struct object *object, const struct object *source)
     object->group = source->group;
     object->group->objects++;
     object->number = source->number;
+}
+
+/* Where channels are not numbered by runlist an object of the graphics engine moves the group of its channel there, unless the group was started
+ * (kfifoRunlistSetId_GM107): a group that says COPY2 computes on an H100. */
+enum status channel_compute (struct request *request, struct object *object)
+{
+    struct engine_group *group = object->channel->group;
+    struct engine *engine;
+
+    if (group->has_context)
+        return STATUS_OK;
+    for (const struct engine_channel *channel = group->channels; channel != NULL; channel = channel->next)
+        if (channel->scheduled)
+            return STATUS_INVALID_STATE;
+    engine = engine_of (request->manager, group->engine->gpu, GRAPHICS);
+    if (engine == NULL)
+        return STATUS_INSUFFICIENT_RESOURCES;
+    clock_run (request->manager);
+    engine_remove_group (group);
+    engine_add_group (engine, group);
+    add_context (request, group);
+    return STATUS_OK;
 }
 
 enum status channel_allocate (struct request *request, struct object *object, uint32_t engine_type)

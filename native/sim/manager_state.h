@@ -269,6 +269,8 @@ control_function control_build_version, control_ids, control_id_info, control_pc
 /* Creates the engine's part of a group or channel. */
 enum status group_allocate (struct request *request, struct object *object, uint32_t engine_type);
 enum status channel_allocate (struct request *request, struct object *object, uint32_t engine_type);
+/* A graphics or compute object is made on it. */
+enum status channel_compute (struct request *request, struct object *object);
 /* A duplicate of a group is the same group (kchangrpapiCopyConstruct). */
 void group_duplicate (struct object *object, const struct object *source);
 void schedule_destroy (struct object *object);

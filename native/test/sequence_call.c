@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define ENGINE_GRAPHICS 1u
-#define ENGINE_COPY 9u
+#define ENGINE_COPY 11u
 #define NV_ESC_RM_ALLOC_OBJECT 0x28u
 #define DEFAULT_PAGES 0x18000000u
 #define SMALL_PAGES 0x18800000u

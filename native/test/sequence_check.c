@@ -103,7 +103,7 @@ static void add_object (const struct object *object, unsigned tenant)
 
     if (object->channel != NULL && computing_count < GROUPS && has_compute (object))
         computing[computing_count++] = object->channel->group;
-    if (object->group != NULL && is_graphics (object->group))
+    if (object->group != NULL && object->group->has_context)
         held[tenant].context += CONTEXT_BYTES / object->group->objects;
     if (object->memory.piece == NULL || !object->memory.piece->video)
         return;
