@@ -72,6 +72,7 @@ enum rm_control_kind {
     CONTROL_SET_TIMESLICE,
     CONTROL_GET_TIMESLICE,
     CONTROL_SHARE_POLICY, /* CLIENT_SET_INHERITED_SHARE_POLICY: no wider than the tenant */
+    CONTROL_PREEMPT, /* PREEMPT: not for long */
     CONTROL_PREEMPTION, /* GR_SET_CTXSW_PREEMPTION_MODE: of the finest kind only */
     CONTROL_FB_INFO,      /* FB_GET_INFO_V2 */
     CONTROL_FB_INFO_LIST, /* FB_GET_INFO: the list is a second pointer */

@@ -101,6 +101,19 @@ static void set_preemption (struct rm *rm, struct rm_call *call)
     params->cilpPreemptMode = NV2080_GR_PREEMPTION_COMPUTE_CILP;
 }
 
+/* The driver, and the GPU's firmware, take no other call while one waits; one that is not waited for must not be followed by another. */
+#define PREEMPT_US 100000u
+
+static void limit_wait (struct rm_call *call)
+{
+    NVA06C_CTRL_PREEMPT_PARAMS *params = call->params;
+
+    __builtin_memcpy (&call->own.reserved, params, sizeof (*params));
+    if (!params->bManualTimeout || params->timeoutUs > PREEMPT_US)
+        params->timeoutUs = PREEMPT_US;
+    params->bWait = params->bManualTimeout = 1;
+}
+
 static void preemption_set (struct rm_call *call)
 {
     ((NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS *) call->params)->cilpPreemptMode = (uint32_t) call->own.reserved;
@@ -155,6 +168,11 @@ enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
         if (control->kind == CONTROL_SCHEDULING)
             note (rm, RM_SCHEDULING_CONTROL, number);
         return end_here (call, 0, RM_ANSWERED);
+    case CONTROL_PREEMPT:
+        if (!is_guard (rm))
+            return RM_PASS;
+        limit_wait (call);
+        return RM_PERFORM;
     case CONTROL_PREEMPTION:
         if (!is_guard (rm))
             return RM_PASS;
@@ -210,6 +228,9 @@ void control_end (struct rm *rm, struct rm_call *call, bool done)
     switch (control->kind) {
     case CONTROL_SET_TIMESLICE:
         timeslice_set (rm, call, is_good);
+        break;
+    case CONTROL_PREEMPT:
+        __builtin_memcpy (call->params, &call->own.reserved, sizeof (NVA06C_CTRL_PREEMPT_PARAMS));
         break;
     case CONTROL_PREEMPTION:
         preemption_set (call);

@@ -370,6 +370,13 @@ NV_AT (NV503C_CTRL_REGISTER_VIDMEM_PARAMS, address, 8);
 
 /* ctrl/ctrla06c.h. Microseconds. */
 typedef struct NV_PACKED {
+    uint8_t bWait, bManualTimeout, pad2[2];
+    uint32_t timeoutUs;
+} NVA06C_CTRL_PREEMPT_PARAMS;
+NV_SIZE (NVA06C_CTRL_PREEMPT_PARAMS, 8);
+NV_AT (NVA06C_CTRL_PREEMPT_PARAMS, timeoutUs, 4);
+
+typedef struct NV_PACKED {
     uint64_t timesliceUs;
 } NVA06C_CTRL_TIMESLICE_PARAMS;
 NV_SIZE (NVA06C_CTRL_TIMESLICE_PARAMS, 8);

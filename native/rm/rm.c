@@ -64,6 +64,7 @@ static bool is_control_of_interest (const struct rm_abi *abi, uint32_t number)
     case CONTROL_POINTER:
     case CONTROL_DESCRIPTOR:
     case CONTROL_ANSWERED:
+    case CONTROL_PREEMPT:
     case CONTROL_PREEMPTION:
     case CONTROL_SHARE_POLICY:
     case CONTROL_SCHEDULING:

@@ -88,6 +88,7 @@ static const struct driver_params driver_controls[] = {
     LEADS (0x90f10102, 535, 595),
     PLAIN (0xa06c0103, 535, 595, 8),
     PLAIN (0xa06c0104, 535, 595, 8),
+    PLAIN (0xa06c0105, 535, 595, 8),
     LEADS (0xa0800301, 550, 595),
     LEADS (0xa0830103, 595, 595),
     LEADS (0xa0bc0101, 550, 595),

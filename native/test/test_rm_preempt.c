@@ -2,6 +2,8 @@
 #include "rm_fake.h"
 #include "tap.h"
 
+#include <string.h>
+
 #define VERSION "580.159.04"
 #define FILE_A 1
 #define COMPUTE 1u
@@ -102,6 +104,30 @@ static void refused (void)
     tap_ok (fake_close (bed.fake), "nothing is left");
 }
 
+/* PREEMPT: the GPU's firmware takes no other call while one waits. */
+static void waits (void)
+{
+    static const struct {
+        NVA06C_CTRL_PREEMPT_PARAMS said, given;
+    } calls[] = {
+        { { 0, 0, { 0 }, 0 }, { 1, 1, { 0 }, 100000 } },
+        { { 1, 0, { 0 }, 0 }, { 1, 1, { 0 }, 100000 } },
+        { { 1, 1, { 0 }, 1000000 }, { 1, 1, { 0 }, 100000 } },
+        { { 1, 1, { 0 }, 500 }, { 1, 1, { 0 }, 500 } },
+    };
+    struct bed bed = open_bed (RM_POSTURE_GUARD);
+
+    for (size_t i = 0; i < sizeof (calls) / sizeof (calls[0]); i++) {
+        NVA06C_CTRL_PREEMPT_PARAMS params = calls[i].said;
+
+        tap_ok (fake_control (bed.fake, FILE_A, bed.client, bed.group, NVA06C_CTRL_CMD_PREEMPT, &params, sizeof (params)) == 0 &&
+                    memcmp (bed.fake->given, &calls[i].given, sizeof (params)) == 0 &&
+                    memcmp (&params, &calls[i].said, sizeof (params)) == 0,
+                "a preemption is waited for, and not for long");
+    }
+    tap_ok (fake_close (bed.fake), "nothing is left");
+}
+
 static void by_the_library (void)
 {
     struct bed bed = open_bed (RM_POSTURE_SHIM);
@@ -117,6 +143,7 @@ int main (void)
     unasked ();
     asked ();
     refused ();
+    waits ();
     by_the_library ();
     return tap_done ();
 }

@@ -29,6 +29,8 @@ GRAPHICS, COPY, WITH_GRAPHICS = 1, 11, 9
 #: libcuda's copy groups are of COPY2 to COPY4 (H200, 580.159.04).
 COPIES = (11, 12, 13)
 PROGRAM = 15
+#: Of one that may never end.
+BRIEF = 7
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +51,9 @@ def preload(whole_bed: Bed) -> str:
 
 
 def _noted(out: Path) -> str:
+    """In the order of their first times."""
     lines = out.read_text().splitlines() if out.exists() else []
-    return "; ".join(f"{line} ({lines.count(line)})" for line in sorted(set(lines))) or "nothing"
+    return "; ".join(f"{line} ({lines.count(line)})" for line in dict.fromkeys(lines)) or "nothing"
 
 
 def _line(program: Spoken) -> str:
@@ -126,17 +129,48 @@ def test_when_a_timeslice_is_in_force(
     assert "3 done" in _noted(out) or not said
 
 
-@pytest.mark.parametrize("flags", ["facts", "delayed"])
 @pytest.mark.parametrize(
-    "words",
+    ("asks", "words"),
     [
-        "on//none/",
-        "on//each/",
-        "on//but-last/",
-        "/on/none/",
-        "/on/but-last/",
-        "//on,stop-last/",
-        "cilp,child/cilp,cilp-channel,child/cilp,cilp-channel,on,child,groups,channels/",
+        ("facts", "///"),
+        ("unasked", "///"),
+        ("unasked", "cilp///"),
+        ("unasked", "//cilp,on/"),
+        ("unasked", "//cilp-channel,on/"),
+        ("unasked", "///cilp"),
+        ("unasked", "///cilp-channel"),
+    ],
+)
+def test_when_a_preemption_mode_is_in_force(
+    bed: Bed, start: Starts, programs: Path, preload: str, table: Table, asks: str, words: str
+) -> None:
+    """C7, facts: kernels of 30 ms that stop at any instruction leave a neighbour half of the time. Without a guard."""
+    out = bed.directory("mode") / "out"
+    more = {"LD_PRELOAD": preload.replace("interpose.so", "begin.so"), "BEGIN": words, "INTERPOSE_OUT": str(out)}
+    rates = []
+    with start("burn", "plain", SHORT) as neighbour:
+        neighbour.line()
+        with start("burn", "long", LONG, seconds=PROGRAM, ENGINES=asks, **more) as one:
+            said = _line(one)
+            time.sleep(2)
+            for program in (neighbour, one) if said else ():
+                program.tell(f"rate {MEASURED}")
+            rates = [float(program.line()) for program in (neighbour, one)] if said else []
+    table.add(f"kernels of {LONG} ms, {asks}: {words}", got=f"neighbour, it: {rates} a second; {_noted(out)}")
+    assert not said or min(rates) > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "flags"),
+    [
+        ("on//none/", "facts"),
+        ("on//each/", "facts"),
+        ("on//but-last/", "facts"),
+        ("/on/none/", "facts"),
+        ("/on/none/", "delayed"),
+        ("/on/but-last/", "facts"),
+        ("//on,stop-last/", "facts"),
+        ("cilp,child/cilp,cilp-channel,child/cilp,cilp-channel,on,child,groups,channels/", "facts"),
     ],
 )
 def test_which_channels_run(
@@ -145,7 +179,7 @@ def test_which_channels_run(
     """n23, n53, n57, facts: of a group that was started before its channels were made; which the driver tells of."""
     out = bed.directory("begin") / "out"
     more = {"LD_PRELOAD": preload.replace("interpose.so", "begin.so"), "BEGIN": words, "INTERPOSE_OUT": str(out)}
-    said = streams(programs, {**environment, **more, "ENGINES": flags, "CUDA_DEVICE_MAX_CONNECTIONS": "32"}, PROGRAM)
+    said = streams(programs, {**environment, **more, "ENGINES": flags, "CUDA_DEVICE_MAX_CONNECTIONS": "32"}, BRIEF)
     table.add(f"channels, {flags}: {words}", got=f"{said}; {_noted(out)}")
     assert out.exists(), said
 
@@ -243,7 +277,9 @@ def test_copies_take_no_more_of_compute_than_their_cap(
         with start("open_facts", "copies", tenant=copies, seconds=PROGRAM, **more) as copier:
             said = _line(copier)
             program.ask(f"rate {SETTLE}")
+            before = copier.ask("") if said else ""
             beside = float(program.ask(f"rate {MEASURED}"))
+            said += f", {before} and {copier.ask('')} rounds of 512 MiB" if said else ""
     part = 100 * beside / solo
     # A tenth of the time, and the switches of phases.
     good = part >= 100 - 10 - 3

@@ -3,13 +3,14 @@
  *   open_facts streams    64 streams mark a word each; says how many had within a second ("done 64")
  *   open_facts orphans N  N contexts; at a line, the CUDA library's clients of the resource manager are freed by their handles, while UVM's file
  *                         stays open; at another one the program ends. It says "made" and "freed", with how many there were.
- *   open_facts copies     copies from the host and back without end; "copies 1" after the first
+ *   open_facts copies     copies from the host and back without end; "copies 1" after the first round of 512 MiB; at each line: how many rounds by then
  * Layouts: nvos.h.
  */
 #define _GNU_SOURCE
 #include "check.h"
 
 #include <dlfcn.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
@@ -137,6 +138,11 @@ static int copies (void)
         MUST (cuStreamSynchronize (made[1]));
         if (round == 0)
             say ("copies", 1);
+        if (poll (&(struct pollfd) { .fd = STDIN_FILENO, .events = POLLIN }, 1, 0) == 1) {
+            if (getchar () == EOF)
+                _exit (0);
+            say ("copies", round + 1);
+        }
     }
 }
 

@@ -232,6 +232,9 @@ int ioctl (int file, unsigned long request, ...)
         find (groups, group_count, control->client, control->object) != NULL)
         return start_each (file, request, control);
     result = make (file, request, argument);
+    if (control->command == SCHEDULE_GROUP)
+        note ("start, of a group of compute", find (groups, group_count, control->client, control->object) != NULL, 0,
+              control->status);
     if (control->command == SCHEDULE_GROUP && word ("idle") != NULL && channel_count != 0 && waiting == 0)
         (void) pthread_create (&waiting, NULL, wait_idle, NULL);
     return result;
