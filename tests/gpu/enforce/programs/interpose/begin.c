@@ -12,6 +12,7 @@
  *   cilp cilp-channel  GR_SET_CTXSW_PREEMPTION_MODE of the group, of its first channel: compute stops at any instruction
  *   child groups       GET_CHILD_HANDLE: a channel of the group, a group of its device
  *   channels           GET_ALLOCATED_CHANNELS of the first runlists
+ *   clone clone-delayed clone-plain clone-plain-delayed  another channel as the last one, with DELAY_CHANNEL_SCHEDULING, in an address space that is not UVM's
  *   none               nothing
  * INTERPOSE_OUT: a file, to which a line is added for each word: list, word, a number, status. Layouts: nvos.h, ctrl0000client.h, ctrl2080fifo.h, ctrla06c.h.
  */
@@ -53,9 +54,19 @@
 #define PREEMPT_US 100000u
 #define LATER_US 1500000u
 #define NO_STATUS 0xffffu
+#define ADDRESS_SPACE 0x90f1u
+#define CONTEXT_SHARE 0x9067u
+#define SHARE_ASYNC 1u
+#define DELAY 0x40u
+#define ALLOC_REQUEST 0xc030462bul
 
 struct alloc { /* NVOS64 as far as it is NVOS21 */
     uint32_t client, parent, object, number;
+};
+struct alloc_call { /* NVOS64 */
+    struct alloc made;
+    uint64_t params, rights;
+    uint32_t params_size, flags, status, pad;
 };
 struct control {
     uint32_t client, object, command, flags;
@@ -90,6 +101,7 @@ struct known {
 enum { AT_GROUP, AT_NEXT, AT_START, LATER };
 
 static struct known groups[KNOWN], channels[KNOWN], subdevices[KNOWN];
+static uint32_t channel_params[92]; /* of the last channel */
 static unsigned group_count, channel_count, subdevice_count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_t later;
@@ -196,6 +208,33 @@ static void count_channels (const struct known *group, unsigned list)
     }
 }
 
+static uint32_t allocate (const struct known *group, uint32_t parent, uint32_t number, void *params, uint32_t *handle)
+{
+    static uint32_t next = 0x7e000000;
+    struct alloc_call call = { .made = { group->made.client, parent, ++next, number },
+                               .params = (uintptr_t) params,
+                               .status = NO_STATUS };
+
+    *handle = next;
+    return make (group->file, ALLOC_REQUEST, &call) == 0 ? call.status : NO_STATUS;
+}
+
+static uint32_t make_again (const struct known *group, bool is_plain, bool is_delayed, unsigned list)
+{
+    uint32_t params[92], space[12] = { 0 }, share[3] = { 0, SHARE_ASYNC, 0 }, handle, parent = group->made.object;
+    uint32_t number = channels[channel_count - 1].made.number;
+
+    memcpy (params, channel_params, sizeof (params));
+    params[5] = is_delayed ? params[5] | DELAY : params[5] & ~DELAY;
+    if (is_plain) {
+        note (list, "space", 0, allocate (group, group->made.parent, ADDRESS_SPACE, space, &share[0]));
+        note (list, "share", 0, allocate (group, parent, CONTEXT_SHARE, share, &handle));
+        params[6] = handle;
+        params[7] = 0;
+    }
+    return allocate (group, parent, number, params, &handle);
+}
+
 static void act (struct known *group, unsigned list, const char *word)
 {
     uint8_t on[3] = { strcmp (word, "on") == 0 };
@@ -203,10 +242,8 @@ static void act (struct known *group, unsigned list, const char *word)
     struct preempt preempt = { 1, 1, { 0 }, PREEMPT_US };
     uint32_t number = 0, status = 0;
 
-    if (strcmp (word, "channels") == 0) {
+    if (strcmp (word, "channels") == 0)
         count_channels (group, list);
-        return;
-    }
     if (strcmp (word, "on") == 0 || strcmp (word, "off") == 0)
         status = of_group (group, SCHEDULE_GROUP, on, sizeof (on));
     else if (strcmp (word, "each") == 0 || strcmp (word, "each-off") == 0)
@@ -224,6 +261,8 @@ static void act (struct known *group, unsigned list, const char *word)
         status = disable (group, word[0] == 's', strcmp (word, "stop-last") == 0, &number);
     else if (strcmp (word, "cilp") == 0 || strcmp (word, "cilp-channel") == 0)
         status = set_cilp (group, word[4] != '\0');
+    else if (strncmp (word, "clone", 5) == 0 && channel_count != 0)
+        status = make_again (group, strstr (word, "plain") != NULL, strstr (word, "delayed") != NULL, list);
     else if (strcmp (word, "child") == 0)
         status = child_of (group, group->made.object, OF_CHANNEL, &number);
     else if (strcmp (word, "groups") == 0)
@@ -294,8 +333,14 @@ static void was_made (const struct alloc *call, int file)
         add (groups, &group_count, call, file);
         (void) act_all (&groups[group_count - 1], AT_GROUP);
     }
-    if ((call->number & 0xff) == 0x6f && group_of (call->client, call->parent) != NULL)
+    if ((call->number & 0xff) == 0x6f && group_of (call->client, call->parent) != NULL) {
+        uint64_t params;
+
+        memcpy (&params, (const char *) call + 16, sizeof (params));
+        if (params != 0)
+            memcpy (channel_params, (const void *) (uintptr_t) params, sizeof (channel_params));
         add (channels, &channel_count, call, file);
+    }
 }
 
 static void is_to_be_made (const struct alloc *call)

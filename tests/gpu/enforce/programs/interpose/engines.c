@@ -3,7 +3,7 @@
  * between them:
  *   facts         changes nothing: INTERPOSE_OUT gets the engines of groups, flags of channels, params of copy objects
  *   move=F:T      groups, their channels and copy objects that say engine F (NV2080_ENGINE_TYPE_*) say T
- *   delayed       channels are made with DELAY_CHANNEL_SCHEDULING, of which the CUDA library's are not
+ *   delayed       channels of compute are made with DELAY_CHANNEL_SCHEDULING, of which the CUDA library's are not
  *   unasked       GR_SET_CTXSW_PREEMPTION_MODE is not called: compute keeps the driver's own mode
  *   lone          channels of the graphics engine's groups are made without a group, and started by a call for each
  *   idle          once its first group runs a thread waits for its first channel to be idle (0x41), again and again, 5 s at most each time
@@ -128,7 +128,7 @@ static int allocate (int file, unsigned long request, struct alloc *call, uint32
         params[1] = moved (params[1]);
     else if (is_channel) {
         params[32] = moved (params[32]);
-        params[5] = word ("delayed") != NULL ? params[5] | DELAY : params[5];
+        params[5] = word ("delayed") != NULL && group != NULL ? params[5] | DELAY : params[5];
         if (word ("lone") != NULL && group != NULL) {
             call->parent = group->parent;
             params[6] = 0;
