@@ -36,15 +36,6 @@ if TYPE_CHECKING:
 
     from nvc.prefork.caller import ProcessAttributes
 
-#: What requests import beside what hook/warm.py does, found by asking (tests/system/test_warm.py holds that nothing is
-#: missing).
-MODULES = """
-encodings.ascii nvc.inject.api nvc.container.apply nvc.cli.compat.configure nvc.cli.compat.dryrun nvc.container.lookup
-nvc.cdi.hooks nvc.cdi.worker nvc.container.execute nvc.container.ldcache.update nvc.container.ldcache.process
-nvc.container.ldcache.sandbox nvc.request.requirements nvc.driver.inventory nvc.driver.runtime nvc.driver.served
-nvc.driver.service nvc.inject.share nvc.driver.kmods nvc.linux.cgroup nvc.linux.devices_v1 nvc.linux.devices_v2
-nvc.linux.mounts nvc.sim nvc.inject.session nvc.inject.planned nvc.container.plan rpc.client
-""".split()  # noqa: SIM905 -- reads better
 #: At once: as many containers as an engine starts together, some times over. Above it clients help themselves.
 MAX_SESSIONS = 256
 #: Seconds that a client may take for a packet that it owes.
@@ -380,7 +371,7 @@ def run(programs: Programs) -> NoReturn:
     rights.parent_death_signal(int(parent), signal.SIGTERM)
     rights.set_name("nvc:[warm]")
     stamp = stamp_of(library)
-    for module in MODULES:
+    for module in worker.MODULES:
         __import__(module)
     record.prepare()
     wake, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)

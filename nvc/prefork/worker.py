@@ -32,6 +32,16 @@ if TYPE_CHECKING:
     from nvc.prefork.request import Programs, Request
     from nvc.prefork.service import StandbyService
 
+#: What requests import beside what hook/warm.py does, found by asking (tests/system/test_warm.py holds that nothing is
+#: missing).
+MODULES = """
+encodings.ascii nvc.inject.api nvc.container.apply nvc.cli.compat.configure nvc.cli.compat.dryrun nvc.container.lookup
+nvc.cdi.hooks nvc.cdi.worker nvc.container.execute nvc.container.ldcache.update nvc.container.ldcache.process
+nvc.container.ldcache.sandbox nvc.request.requirements nvc.driver.inventory nvc.driver.runtime nvc.driver.served
+nvc.driver.service nvc.inject.share nvc.driver.kmods nvc.linux.cgroup nvc.linux.devices_v1 nvc.linux.devices_v2
+nvc.linux.mounts nvc.sim nvc.inject.session nvc.inject.planned nvc.container.plan rpc.client nvc.container.share_files
+nvc.guard.filter nvc.guard.profile nvc.guard.requests nvc.share.fits nvc.share.joined nvc.share.protocol
+""".split()  # noqa: SIM905 -- reads better
 _DEFAULT = (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
 #: A standby worker's word that it has the request.
 _TAKEN = b"T"

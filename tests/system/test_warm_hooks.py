@@ -117,5 +117,7 @@ def test_a_pod_is_what_the_python_programs_make_of_it(tmp_path: Path) -> None:
         assert f'"pid":{one["recorded"]},' in one["tenant"]
         assert "libcuda.so.1" in one["out"]
     assert found["served"]["out"] == found["alone"]["out"]
+    assert found["reporting"]["code"] == 0, found["reporting"]["err"]
+    assert set(found["reporting"]["imported"]) == {"0"}  # modules are imported before a request
     assert found["absent"]["code"] != 0
     assert "requires a guard" in found["absent"]["err"]

@@ -1,7 +1,7 @@
 """Start the bundle of a pod with a share, with an agent that serves, with one that does not, and without one.
 
-``pod_beside_agent.py``: in mount and pid namespaces of its own. Prints {"served", "alone", "absent"}: for each the exit
-code, what the container's program and the runtime said, the agent's line of the tenant, the first process by the
+``pod_beside_agent.py``: in mount and pid namespaces of its own. Prints {"served", "alone", "reporting", "absent"}: the
+exit code, what the container's program and the runtime said, the agent's line of the tenant, the first process by the
 share's files, which Python programs ran.
 """
 
@@ -18,9 +18,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 from nvc.share import store
-from tests.support import cgroupview, pod_bundle
+from tests.support import cgroupview, launchers, pod_bundle
 from tests.support.bed import Bed
 
+NAMES = ("nvc-runtime", "nvc-cdi-hook")
 #: What the container is: filters, links, files of the loader, nodes. It lives until the agent has its tenant.
 LOOK = (
     "sleep 1; grep Seccomp /proc/self/status; ls -l /dev /usr/lib/x86_64-linux-gnu | grep -E 'nvidia|cuda' | "
@@ -37,11 +38,15 @@ def main() -> None:
     agent = None
     try:
         machine = str(bed.machine("h100x8"))
-        ran = watch(bed)
+        ran = bed.directory("ran") / "ran"
+        watch(bed, ran)
         agent = start_agent(bed, machine)
         found = {"served": start(bed, machine, ran)}
         os.unlink("/run/nvc/agent/run")
         found["alone"] = start(bed, machine, ran)
+        reported = report(bed)
+        found["reporting"] = {**start(bed, machine, ran), "imported": reported.read_text().splitlines()}
+        watch(bed, ran)
         agent.terminate()
         agent.wait(40)
         agent = None
@@ -55,16 +60,26 @@ def main() -> None:
         bed.close()
 
 
-def watch(bed: Bed) -> Path:
+def watch(bed: Bed, ran: Path) -> None:
     """Have the Python programs write their names into a file."""
     programs = bed.commands.directory.parent / "lib/nvc-py/bin"
-    ran = bed.directory("ran") / "ran"
-    (programs / "python").mkdir()
-    for name in ("nvc-runtime", "nvc-cdi-hook"):
-        shutil.move(programs / name, programs / "python" / name)
+    for name in NAMES:
+        if not (programs / "python" / name).exists():
+            (programs / "python").mkdir(exist_ok=True)
+            shutil.move(programs / name, programs / "python" / name)
         (programs / name).write_text(f'#!/bin/sh\necho {name} >>{ran}\nexec {programs}/python/{name} "$@"\n')
         (programs / name).chmod(0o755)
-    return ran
+
+
+def report(bed: Bed) -> Path:
+    """Have what the server's processes do done by processes that write what they import into a file."""
+    library, reported = bed.commands.directory.parent / "lib/nvc-py", bed.directory("reported") / "reported"
+    script = launchers.CHECKOUT / "tests/system/programs/report_imports.py"
+    for name in NAMES:
+        work = f'{launchers.interpreter()} -IS {script} {library} {reported} {name} "$@"'
+        then = '; test $? = 0 && exec runc "$@"' if name == "nvc-runtime" else ""
+        (library / "bin" / name).write_text(f"#!/bin/sh\n{work}{then}\n")
+    return reported
 
 
 def start_agent(bed: Bed, machine: str) -> subprocess.Popen[bytes]:

@@ -1,6 +1,7 @@
 """``report_imports.py LIBRARY REPORT PROGRAM WORD...``: works as a process of the pre-fork server.
 
-Every process that ends appends to REPORT its status and what it imported anew. PROGRAM: nvc-py or nvc-hook.
+Every process that ends appends to REPORT its status and what it imported anew. PROGRAM: nvc-py, nvc-hook, nvc-cdi-hook,
+or nvc-runtime, for its parent.
 """
 
 import os
@@ -8,9 +9,9 @@ import sys
 
 sys.path.extend([sys.argv[1], f"{sys.argv[1]}/deps"])
 from hook.warm import programs
-from nvc.prefork import server
+from nvc.prefork import worker
 
-for name in server.MODULES:
+for name in worker.MODULES:
     __import__(name)
 report = sys.argv[2]
 before, leave = set(sys.modules), os._exit
@@ -24,4 +25,7 @@ def told(status: int) -> None:
 
 os._exit = told
 sys.argv = sys.argv[3:]
-os._exit(programs().hook() if sys.argv[0] == "nvc-hook" else programs().configure())
+made = programs()
+made.works_for(os.getppid() if sys.argv[0] == "nvc-runtime" else 0)
+run = {"nvc-hook": made.hook, "nvc-cdi-hook": made.cdi, "nvc-runtime": made.runtime}.get(sys.argv[0], made.configure)
+os._exit(run())
