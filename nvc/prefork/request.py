@@ -95,7 +95,7 @@ def check(request: Request, programs: Programs) -> None:
     """Raises Refused when the Python program must do it."""
     if request.program not in CONFIGURE + HOOK + CDI + RUNTIME:
         raise Refused(f"program {request.program[:40]!r}")
-    _check_environment(request.environment)
+    _check_environment(request.environment, is_edit=request.program in RUNTIME)
     texts = [*request.words, *(value for name, value in request.environment.items() if name.startswith("NVC_"))]
     if any(own in text for text in texts for own in _OWN):
         raise Refused("a file that is the caller's own")
@@ -127,10 +127,13 @@ def _check_configure(request: Request) -> None:
         raise Refused("standalone")
 
 
-def _check_environment(environment: dict[str, str]) -> None:
-    """What the loader, the libc or Python take from the environment when a program starts has no effect later."""
+def _check_environment(environment: dict[str, str], *, is_edit: bool) -> None:
+    """What the loader, the libc or Python take from the environment when a program starts has no effect later.
+
+    is_edit: of nvc-runtime, which edits a file; the runtime that its caller becomes has the variables.
+    """
     for name in environment:
-        if name.startswith("LD_") or name == "GLIBC_TUNABLES":
+        if not is_edit and (name.startswith("LD_") or name == "GLIBC_TUNABLES"):
             raise Refused(f"{name} is set")
     locale = next((environment[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if environment.get(name)), "C")
     if locale not in ("C", "POSIX") and not locale.lower().replace("-", "").endswith("utf8"):

@@ -29,6 +29,11 @@ def test_hooks_of_cdi_specs_are_taken(words: tuple[str, ...]) -> None:
     prefork_request.check(hook(*words), PROGRAMS)
 
 
+def test_the_real_runtimes_variables_keep_no_edit_from_being_made() -> None:
+    """containerd's own may have a directory of libraries."""
+    prefork_request.check(hook("create", program="nvc-runtime", environment={"LD_LIBRARY_PATH": "/x"}), PROGRAMS)
+
+
 @pytest.mark.parametrize(
     "asked",
     [
@@ -40,7 +45,8 @@ def test_hooks_of_cdi_specs_are_taken(words: tuple[str, ...]) -> None:
         hook("share", "--debug=/dev/tty"),
         hook("share", environment={"PATH": "/bin"}),
         hook("share", program="nvidia-cdi-hook"),
-        hook("create", program="nvc-runtime", environment={"LD_PRELOAD": "x"}),
+        hook("create", program="nvc-runtime", environment={"LANG": "C.ISO-8859-1"}),
+        hook("create", program="nvc-hook", environment={"LD_LIBRARY_PATH": "x"}),
         hook("create", program="nvidia-container-runtime.cdi"),
     ],
     ids=lambda asked: f"{asked.program} {asked.words} {asked.environment}",
