@@ -20,6 +20,9 @@
 #define PATIENCE_NS 300000u
 /* The longest of a phase plan (phase_check): within it, what is started is to be stopped again. */
 #define PERIOD_NS UINT64_C (1000000000)
+/* A timeslice that the driver did not take for some group is written again: for a second, for the group may be at its end. */
+#define RETRY_NS UINT64_C (50000000)
+#define RETRIES 20u
 
 bool schedule_is_off (const struct tenant *tenant, uint32_t gpu)
 {
@@ -63,11 +66,33 @@ void schedule_apply (struct tenant *tenant, uint32_t gpu)
     slice = schedule_slice (tenant, gpu);
 
     (void) edges_apply (tenant, gpu);
-    if (slice != tenant->status.slice[gpu]) {
-        tenant->status.slice[gpu] = slice;
-        if (slice != 0)
-            rm_set_timeslice (tenant->rm, (int) gpu, slice);
-    }
+    if (slice == tenant->status.slice[gpu])
+        return;
+    tenant->status.slice[gpu] = slice;
+    if (slice != tenant->retry.slice[gpu])
+        tenant->retry.left[gpu] = RETRIES;
+    tenant->retry.slice[gpu] = slice;
+    if (slice == 0 || rm_set_timeslice (tenant->rm, (int) gpu, slice) == 0 || tenant->retry.left[gpu] == 0)
+        return;
+    tenant->retry.left[gpu]--;
+    tenant->retry.gpus |= 1u << gpu;
+    tenant->retry.at = guard_now () + RETRY_NS;
+    tenant_wake (tenant);
+}
+
+uint64_t schedule_again (struct tenant *tenant, uint64_t now)
+{
+    uint32_t gpus = tenant->retry.gpus;
+
+    if (gpus == 0 || now < tenant->retry.at)
+        return gpus != 0 ? tenant->retry.at : 0;
+    tenant->retry.gpus = 0;
+    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
+        if ((gpus & 1u << gpu) != 0) {
+            tenant->status.slice[gpu] = 0;
+            schedule_apply (tenant, gpu);
+        }
+    return tenant->retry.gpus != 0 ? tenant->retry.at : 0;
 }
 
 void tenant_unlock (struct tenant *tenant)

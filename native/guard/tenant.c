@@ -132,6 +132,9 @@ uint64_t tenant_look (struct tenant *tenant, uint64_t now, int *held)
     next = edges_assert (tenant, now);
     if (next != 0 && (again == 0 || next < again))
         again = next;
+    next = schedule_again (tenant, now);
+    if (next != 0 && (again == 0 || next < again))
+        again = next;
     if (tenant->retained.look_at != 0 && (again == 0 || tenant->retained.look_at < again))
         again = tenant->retained.look_at;
     next = tenant->look_at == 0 || (tenant->ask_at != 0 && tenant->ask_at < tenant->look_at) ? tenant->ask_at : tenant->look_at;

@@ -51,6 +51,11 @@ struct tenant {
     struct {
         uint32_t slice, groups;
     } decided[SHARE_MAX_GPUS];
+    /* Slices that the driver did not take: of which GPUs, when they are written again, and how often more. */
+    struct {
+        uint64_t at;
+        uint32_t gpus, slice[SHARE_MAX_GPUS], left[SHARE_MAX_GPUS];
+    } retry;
 
     struct turn turn; /* whichever of its two threads acts (receive.h); the first of all locks */
     struct receiver receiver;
