@@ -124,8 +124,7 @@ static int wait_for_connection (struct monitor *self, struct successor *successo
     while (ppoll (&waited, 1, is_prepared ? &look : &quiet, &none) != 1 && !is_stopped) {
         if (!is_prepared) { /* what cannot be made now may be when it is needed */
             successor_prepare (successor);
-            if (self->supervisor < 0)
-                (void) monitor_prepare (self);
+            (void) monitor_prepare (self);
             is_prepared = true;
             continue;
         }

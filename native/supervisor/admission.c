@@ -109,8 +109,7 @@ static enum admission admit (struct monitor *self, const struct runtime_message 
         successor_start (successor); /* while the agent decides */
         if (self->containers.count == 0)
             open_container (self, message);
-        if (self->supervisor < 0)
-            (void) monitor_prepare (self);
+        (void) monitor_prepare (self);
         if (*connection < 0 && !is_said && guard_now_ms () - since > RESTART_MS) {
             is_said = true;
             log_waiting (self, message);

@@ -34,8 +34,8 @@ struct monitor {
     bool is_over; /* the tenant was removed: the supervisor ends because it was told to */
 };
 
-/* start.c: the counters, and the supervisor's process, which waits for its tenant: a container's first call need not wait for an execve. false: with
- * errno. */
+/* start.c: the counters, and the supervisor's process, which waits for its tenant: a container's first call need not wait for an execve. Nothing
+ * where both are there. false: with errno. */
 bool monitor_prepare (struct monitor *self);
 /* files: the plan, and the node's usage page or -1; the caller closes them. The supervisor is there and has the plan and, where there
  * is one, the listener, which is the monitor's from then on. 0 or -errno. */

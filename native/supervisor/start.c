@@ -71,10 +71,30 @@ static void execute (const struct monitor *self, const struct end *requests, con
     _exit (127);
 }
 
+/* Whether the supervisor that waits for its tenant is there. One that was killed is another one's place. */
+static bool is_prepared (struct monitor *self)
+{
+    struct pollfd ended = { .fd = self->pidfd, .events = POLLIN };
+    int *files[] = { &self->supervisor, &self->privsep, &self->pidfd };
+
+    if (self->supervisor < 0)
+        return false;
+    if (poll (&ended, 1, 0) != 1)
+        return true;
+    (void) waitpid (self->pid, NULL, WNOHANG);
+    for (unsigned i = 0; i < sizeof (files) / sizeof (files[0]); i++) {
+        close (*files[i]);
+        *files[i] = -1;
+    }
+    return false;
+}
+
 bool monitor_prepare (struct monitor *self)
 {
     struct end requests = { .number = 3 }, privsep = { .number = 4 };
 
+    if (is_prepared (self))
+        return true;
     if (self->counters < 0)
         self->counters = counters_create ();
     if (self->counters < 0) {
@@ -214,7 +234,7 @@ int monitor_start (struct monitor *self, const struct channel_start *start, cons
     error = containers_add (&self->containers, start->pid, start->start_time);
     if (error != 0 && error != -EEXIST)
         return error;
-    if (self->supervisor < 0 && !monitor_prepare (self))
+    if (!monitor_prepare (self))
         return -errno;
     self->published = eventfd (0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (self->published < 0)

@@ -85,6 +85,8 @@ class Acceptors:
         self._path = f"{directory}/listen"
         self._is_own = given < 0
         self._socket = None if given < 0 else socket.socket(fileno=given)
+        #: Of one that the agent before made: while there is a copy, what connects when its acceptor was killed waits.
+        self._copy: socket.socket | None = None
         self._programs = find(MONITOR), find(SUPERVISOR)
         self._started: list[subprocess.Popen[bytes]] = []
         self._at = 0.0
@@ -101,14 +103,16 @@ class Acceptors:
         pid, inode = self._holder()
         listening = self._listening()
         is_served = bool(pid and listening) and inode == listening
+        if is_served and self._socket is None and not _is_socket(self._copy, listening):
+            self._keep(_copy_of_socket(pid, listening))
         if is_served and (self._has_looked or self._is_current(pid)):
             self._has_looked = True
             return
         self._has_looked = True
-        if is_served and self._socket is None:  # what waits at it is lost with its last copy
-            self._socket = _copy_of_socket(pid, listening)
-            if self._socket is None:
-                return
+        if self._socket is None and _is_socket(self._copy, listening):  # what waits at it is lost with its last copy
+            self._socket, self._copy = self._copy, None
+        if is_served and self._socket is None:
+            return
         if pid:  # it listens on a socket that no runtime finds, or is of the package's version before this one
             _terminate(pid)
         if self._socket is None or not listening:
@@ -132,8 +136,14 @@ class Acceptors:
                     time.sleep(0.01)
         if self._socket is not None:
             self._socket.close()
+        self._keep(None)
         for one in self._started:
             one.poll()
+
+    def _keep(self, copy: socket.socket | None) -> None:
+        if self._copy is not None:
+            self._copy.close()
+        self._copy = copy
 
     def _is_current(self, pid: int) -> bool:
         """Whether it runs the program that is installed: a container that comes gets the acceptor's, and its guard."""
@@ -213,6 +223,10 @@ def inode_of(path: str) -> int:
             if len(words) == 8 and words[3] == "00010000" and words[7].rstrip("\n") == path:
                 found.add(int(words[6]))
     return found.pop() if len(found) == 1 else 0
+
+
+def _is_socket(copy: socket.socket | None, inode: int) -> bool:
+    return copy is not None and os.fstat(copy.fileno()).st_ino == inode != 0
 
 
 def _is_acceptor(pid: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import statistics
 import subprocess
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import leftovers
+from tests.support.acceptors import acceptor
 from tests.support.agent_tenants import RunningAgent
 from tests.support.agentbed import build_rawalloc
 from tests.support.guarded import build_launcher
@@ -77,5 +79,46 @@ def test_an_allocation_makes_no_request_to_the_monitor(machine: Path) -> None:
                 # A process's map is read once a second, whatever it calls.
                 assert calls > 200
                 assert requests < calls / 25, (requests, calls)
+
+    with_gpu(machine, inside)
+
+
+def first_answer(agent: RunningAgent) -> None:
+    tenant = agent.tenant(memory=1 << 30)
+    done = subprocess.run(tenant.wrap(["first-answer"]), capture_output=True, text=True, timeout=60, check=False)
+    assert "status=0" in done.stdout, (done, agent.log.read_text()[-2000:])
+
+
+def children(pid: int, name: str) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(one) for one in text.split() if Path(f"/proc/{one}/comm").read_text() == f"{name}\n"]
+
+
+def test_a_container_is_guarded_after_what_waited_for_it_was_killed(machine: Path) -> None:
+    """It was refused: `supervisor: Broken pipe`. The next acceptor had made one that nothing looked at again."""
+
+    def inside(gpu: SimGpu) -> None:
+        words = gpu.work, UUID, gpu.nodes(), DRIVER, build_launcher(gpu.work), environment(gpu)
+        with RunningAgent(*words) as agent:
+            first_answer(agent)
+            assert leftovers.until(lambda: children(acceptor(agent.directory)[0], "nvc-supervisor") != [], seconds=20)
+            (spare,) = children(acceptor(agent.directory)[0], "nvc-supervisor")
+            os.kill(spare, signal.SIGKILL)
+            first_answer(agent)
+
+    with_gpu(machine, inside)
+
+
+def test_a_container_waits_for_the_next_acceptor_of_a_socket_that_the_agent_before_made(machine: Path) -> None:
+    """Its runtime was refused the connection: the acceptor alone had the socket."""
+
+    def inside(gpu: SimGpu) -> None:
+        words = gpu.work, UUID, gpu.nodes(), DRIVER, build_launcher(gpu.work), environment(gpu)
+        with RunningAgent(*words) as agent:
+            agent.kill()
+            before = acceptor(agent.directory)
+            os.kill(before[0], signal.SIGKILL)
+            first_answer(agent)
+            assert acceptor(agent.directory)[1] == before[1], "the same socket"
 
     with_gpu(machine, inside)
