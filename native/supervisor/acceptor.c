@@ -122,15 +122,13 @@ static int wait_for_connection (struct monitor *self, struct successor *successo
     if (is_stopped) /* where the socket still has its name another acceptor serves it */
         return !has_name (self) && poll (&waited, 1, 0) == 1 ? accept4 (waited.fd, NULL, NULL, SOCK_CLOEXEC) : -1;
     while (ppoll (&waited, 1, is_prepared ? &look : &quiet, &none) != 1 && !is_stopped) {
-        if (!is_prepared) { /* what cannot be made now may be when it is needed */
-            successor_prepare (successor);
-            (void) monitor_prepare (self);
-            is_prepared = true;
-            continue;
-        }
-        is_stopped = !has_name (self);
-        if (!is_stopped)
+        /* What cannot be made now may be when it is needed. */
+        successor_prepare (successor);
+        (void) monitor_prepare (self);
+        is_stopped = is_prepared && !has_name (self);
+        if (is_prepared && !is_stopped)
             look_for_agent (self, &absent);
+        is_prepared = true;
     }
     return is_stopped ? wait_for_connection (self, successor) : accept4 (waited.fd, NULL, NULL, SOCK_CLOEXEC);
 }
@@ -181,8 +179,10 @@ int acceptor_run (struct monitor *self, int socket, char **argv)
         const char *problem;
 
         if (connection < 0) {
-            if (is_stopped || errno == EINVAL || errno == EBADF)
+            if (is_stopped || errno == EINVAL || errno == EBADF) {
+                successor_end (&successor);
                 return 0;
+            }
             poll (NULL, 0, RETRY_MS);
             continue;
         }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,9 +41,15 @@ static bool execute (const struct successor *successor, int go)
 
 void successor_prepare (struct successor *successor)
 {
+    struct pollfd killed = { .fd = successor->go };
     int ends[2];
 
-    if (successor->go >= 0 || pipe2 (ends, O_CLOEXEC) != 0)
+    if (successor->go >= 0 && poll (&killed, 1, 0) == 0)
+        return;
+    if (successor->go >= 0)
+        close (successor->go);
+    successor->go = -1;
+    if (pipe2 (ends, O_CLOEXEC) != 0)
         return;
     if (execute (successor, ends[0]))
         successor->go = ends[1];
@@ -51,31 +58,41 @@ void successor_prepare (struct successor *successor)
     close (ends[0]);
 }
 
+/* What it is told. Nothing: the acceptor before was killed, and what waits at the socket is this one's to answer. */
+enum told { TOLD_GO = 'g', TOLD_END = 'e' };
+
 bool successor_may_go (int go)
 {
-    char byte;
+    char told = TOLD_GO;
     ssize_t size;
 
     prctl (PR_SET_NAME, "nvc-successor");
-    while ((size = read (go, &byte, 1)) < 0 && errno == EINTR)
+    while ((size = read (go, &told, 1)) < 0 && errno == EINTR)
         continue;
     close (go);
     prctl (PR_SET_NAME, "nvc-monitor");
-    return size == 1;
+    return size >= 0 && told == TOLD_GO;
 }
 
-void successor_start (struct successor *successor)
+static bool tell (struct successor *successor, enum told told)
 {
-    bool is_started;
+    char byte = (char) told;
+    bool is_told = successor->go >= 0 && write (successor->go, &byte, 1) == 1;
 
-    if (successor->socket < 0)
-        return; /* it was started */
-    is_started = successor->go >= 0 && write (successor->go, "", 1) == 1;
     if (successor->go >= 0)
         close (successor->go);
     successor->go = -1;
+    return is_told;
+}
+
+void successor_end (struct successor *successor) { (void) tell (successor, TOLD_END); }
+
+void successor_start (struct successor *successor)
+{
+    if (successor->socket < 0)
+        return; /* it was started */
     /* What waits at the socket is lost with its last copy: where no process can be started now, it is tried again. */
-    if (!is_started && !execute (successor, -1))
+    if (!tell (successor, TOLD_GO) && !execute (successor, -1))
         return;
     close (successor->lock);
     close (successor->socket);

@@ -18,7 +18,9 @@ struct successor {
 void successor_prepare (struct successor *successor);
 /* It accepts from now on, and is made if it was not. Where that cannot be now, a later call tries again; where it accepts, nothing is done. */
 void successor_start (struct successor *successor);
-/* In the successor. Waits; false: the one before ended and has no use for it. go: the other end of the pipe, which is closed. */
+/* This one has no socket to accept on, or another acceptor has: its successor ends. One whose acceptor was killed accepts. */
+void successor_end (struct successor *successor);
+/* In the successor. Waits; false: it is to end. go: the other end of the pipe, which is closed. */
 bool successor_may_go (int go);
 
 #endif

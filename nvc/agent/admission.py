@@ -90,6 +90,8 @@ class Acceptors:
         self._programs = find(MONITOR), find(SUPERVISOR)
         self._started: list[subprocess.Popen[bytes]] = []
         self._at = 0.0
+        #: Since when nothing accepts at a socket that some process has; 0: one does.
+        self._unserved = 0.0
         self._has_looked = False
         #: What of the file system has the name of another process's socket, and that socket's inode.
         self._named: tuple[tuple[int, ...], int] = ((), 0)
@@ -103,6 +105,8 @@ class Acceptors:
         pid, inode = self._holder()
         listening = self._listening()
         is_served = bool(pid and listening) and inode == listening
+        if self._socket is None and self._is_between(pid, listening):
+            return
         if is_served and self._socket is None and not _is_socket(self._copy, listening):
             self._keep(_copy_of_socket(pid, listening))
         if is_served and (self._has_looked or self._is_current(pid)):
@@ -139,6 +143,15 @@ class Acceptors:
         self._keep(None)
         for one in self._started:
             one.poll()
+
+    def _is_between(self, pid: int, listening: int) -> bool:
+        """Whether one acceptor has let go of the lock, and the next one is about to take it: with another socket in
+        the place of theirs what waits there would be lost."""
+        if pid or not listening or _is_socket(self._copy, listening):
+            self._unserved = 0.0
+            return False
+        self._unserved = self._unserved or time.monotonic()
+        return time.monotonic() - self._unserved < _RESTART_S
 
     def _keep(self, copy: socket.socket | None) -> None:
         if self._copy is not None:

@@ -8,6 +8,7 @@
  * microseconds there were from the listener's departure to the call's end.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -45,7 +46,7 @@ static int call (int control)
         unsigned size, status;
     } head = { .status = 0xffff };
 
-    return ioctl (control, _IOC (_IOC_READ | _IOC_WRITE, 'F', 0x2b, sizeof head), &head) == 0 ? (int) head.status : -1;
+    return ioctl (control, _IOC (_IOC_READ | _IOC_WRITE, 'F', 0x2b, sizeof head), &head) == 0 ? (int) head.status : -errno;
 }
 
 static size_t load (const char *path, char *room, size_t size)

@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -81,9 +82,15 @@ class Alone:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     def close(self) -> None:
-        """End every acceptor, those too that wait for an agent."""
-        for pid in processes(self.program, str(self.directory)):
-            os.kill(pid, signal.SIGKILL)
+        """End every acceptor, those too that wait for an agent, or for the acceptor before."""
+
+        def none() -> bool:
+            pids = [*processes(self.program, str(self.directory)), *_successors(self.directory)]
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+            return not pids
+
+        assert leftovers.until(none, seconds=20)
         self.process.wait(20)
         self.socket.close()
 
@@ -112,6 +119,23 @@ def test_an_acceptor_of_an_agent_before_is_found_by_one_reading_of_the_kernels_l
         acceptors._listening()
         assert len(read) == 2, "another one has the name"
     acceptors._keep(None)
+
+
+def test_an_agent_takes_no_name_from_a_socket_between_two_acceptors(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One lets go of the lock before the next one has it. Another socket in its place lost what waited there."""
+    acceptors = Acceptors(str(directory), Journal(-1))
+    monkeypatch.setattr(acceptors, "_start", lambda listening: None)
+    with bind(str(directory / "listen")):
+        before = os.stat(directory / "listen").st_ino
+        acceptors.look()
+        assert os.stat(directory / "listen").st_ino == before
+        later = time.monotonic() + admission._RESTART_S
+        monkeypatch.setattr(time, "monotonic", lambda: later)
+        acceptors.look()
+        assert os.stat(directory / "listen").st_ino != before, "nothing accepts there"
+    acceptors.close()
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/sys/kernel/perf_event_paranoid"), reason="the kernel makes no counters")
@@ -144,8 +168,24 @@ def test_the_next_acceptor_is_made_before_a_container_comes(alone: Alone, contai
     assert leftovers.until(lambda: len(_successors(alone.directory)) == 1, seconds=20), (
         "one that was killed is replaced"
     )
-    os.kill(acceptor(alone.directory)[0], signal.SIGKILL)
+    os.kill(acceptor(alone.directory)[0], signal.SIGTERM)
     assert leftovers.until(lambda: not _successors(alone.directory), seconds=20), "it ends with the one before it"
+
+
+def test_the_next_acceptor_accepts_when_the_one_before_is_killed(
+    alone: Alone, contained: Callable[..., Contained]
+) -> None:
+    """What waited at the socket was lost where the agent was killed, too: its process ran on with ENOSYS."""
+    (successor,) = _successors(alone.directory)
+    alone.process.send_signal(signal.SIGSTOP)
+    waiting = contained()
+    assert leftovers.until(lambda: select.select([alone.socket], [], [], 0)[0] != [], seconds=20)
+    alone.socket.close()
+    alone.process.kill()
+    alone.process.wait(20)
+    pending = alone.directory / "pending" / str(successor)
+    assert leftovers.until(pending.exists, seconds=20), "it took it"
+    assert waiting.process.poll() is None
 
 
 MESSAGE = json.dumps({"fds": ["seccompFd"], "pid": 7, "state": {"id": KEY, "status": "creating", "pid": 7}}).encode()
