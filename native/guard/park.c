@@ -1,7 +1,7 @@
 /*
  * See park.h. A call that starts a channel group waits here while a continued ALLOC is in flight (rm/outcome.c): in a container whose processes
  * start together that is so for some 100 us. The calls that show what was made are answered meanwhile, so no thread of the guard
- * waits. One whose outcome stays unknown can be held for as long as the container likes, so the wait is short.
+ * waits. One whose outcome stays unknown can be held for as long as the container likes, so the wait has an end.
  */
 #include "park.h"
 #include "clock.h"
@@ -10,8 +10,12 @@
 
 #include <string.h>
 
-#define PATIENCE_NS 200000000u
+/* A thread in its continued call may have to wait for a processor: for tenths of a second where its container's time is limited or the node is busy. */
+#define PATIENCE_NS 2000000000u
+/* Looked at so often; the less often after SOON_NS. */
 #define AGAIN_NS 2000000u
+#define SELDOM_NS 20000000u
+#define SOON_NS 200000000u
 
 bool park_call (struct tenant *tenant, const struct seccomp_notif *notification)
 {
@@ -30,6 +34,7 @@ uint64_t park_look (struct tenant *tenant, uint64_t now)
 {
     struct parked_call parked[TENANT_PARKED];
     unsigned count = tenant->parked_count;
+    uint64_t again = SELDOM_NS;
 
     /* Those that wait still are parked anew. */
     memcpy (parked, tenant->parked, count * sizeof (parked[0]));
@@ -41,7 +46,10 @@ uint64_t park_look (struct tenant *tenant, uint64_t now)
     }
     tenant->parked_until = 0;
     tenant->is_last_try = false;
-    return tenant->parked_count != 0 ? now + AGAIN_NS : 0;
+    for (unsigned i = 0; i < tenant->parked_count; i++)
+        if (tenant->parked[i].until > now + PATIENCE_NS - SOON_NS)
+            again = AGAIN_NS;
+    return tenant->parked_count != 0 ? now + again : 0;
 }
 
 void park_drop (struct tenant *tenant, int listener)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nvc.guard.service import SERVICE_US, SHORT_US, SWITCH_US
+from nvc.guard.service import AWAY_US, LEAST_US, SERVICE_US, SWITCH_US
 from tests.support import leftovers
 from tests.support.guarded import GuardedTenant, Guarding, build_launcher
 from tests.support.native import build
@@ -101,7 +101,7 @@ def test_weights_are_slices_and_divide_the_gpu(machine: Path) -> None:
 
 def serve(gpu: SimGpu) -> None:
     """The slices that are decided for a service and the others reach the driver: by what each does with them."""
-    allowed = 1000 - SWITCH_US
+    allowed = 1000 - AWAY_US - SWITCH_US
     with guarding(gpu) as guarded:
         served = guarded.tenant(memory=GIB, priority="service", latency=1000)
         other = guarded.tenant(memory=GIB)
@@ -120,12 +120,12 @@ def serve(gpu: SimGpu) -> None:
         with burning(gpu, (served, other), 1000):
             assert leftovers.until(lambda: slices() == [allowed, allowed], seconds=10), slices()
             sampled([0.3] * 5)
-            assert leftovers.until(lambda: slices() == [SERVICE_US, SHORT_US], seconds=10), slices()
-            assert guarded.scheduler.share(1, 0).bound_us == SHORT_US + SWITCH_US
+            assert leftovers.until(lambda: slices() == [SERVICE_US, LEAST_US], seconds=10), slices()
+            assert guarded.scheduler.share(1, 0).bound_us == LEAST_US + SWITCH_US + AWAY_US
             sampled([1.0] * 8)
             assert leftovers.until(lambda: slices() == [3333, 6667], seconds=10), "it gives back what it had more"
             sampled([0.0] * 20)
-            assert leftovers.until(lambda: slices() == [SERVICE_US, SHORT_US], seconds=10), slices()
+            assert leftovers.until(lambda: slices() == [SERVICE_US, LEAST_US], seconds=10), slices()
         # It is measured and served first; the slower one is alone when the faster one has finished.
         good(lambda: rates(gpu, served, other), lambda got: got[0] > 3 * got[1])
         assert served.empty() and other.empty()
