@@ -5,22 +5,28 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import time
+from collections import deque
 
 from nvc.agent.owners import Owners
 from nvc.agent.part import Part
 from nvc.base.errors import reason
 from nvc.formats import xid
+from nvc.share.store import start_time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from nvc.agent.agent import Agent
     from nvc.agent.tenant import Tenant
     from nvc.formats.xid import Xid
 
-#: The longest record of /dev/kmsg (printk.h: PRINTK_MESSAGE_MAX), and how many are read at a look.
-_RECORD, _RECORDS = 2048, 256
+#: The longest record of /dev/kmsg (printk.h: PRINTK_MESSAGE_MAX).
+_RECORD = 2048
+#: Seconds of a look: a program can have its faults logged without end, and the owner of each is looked for. What is
+#: left is read at the loop's next turn.
+_TURN_S = 0.01
+#: Seconds in which a process is not looked for again: one fault may be dozens of records.
+_KNOWN_S = 1.0
 #: Different numbers that are counted for a container.
 _NUMBERS = 64
 
@@ -35,6 +41,9 @@ class Xids(Part):
     def __init__(self) -> None:
         #: (tenant's number, 0: of none; UUID) -> Xid -> how often.
         self._counts: dict[tuple[int, str], dict[int, int]] = {}
+        self._lines: deque[bytes] = deque()
+        #: The process of the last event that named one: pid, start time, until when that holds; and its tenant.
+        self._last: tuple[tuple[int, int, float], Tenant | None] = (0, 0, 0.0), None
 
     async def start(self, agent: Agent) -> None:
         self._agent = agent
@@ -51,13 +60,15 @@ class Xids(Part):
                 agent.journal.write("warning", message=f"{path}: {reason(error)}: Xid events are not seen")
 
     def look(self) -> None:
-        for record in self._records():
-            found = xid.parse(record)
+        until = time.monotonic() + _TURN_S
+        while (self._lines or self._read()) and time.monotonic() < until:
+            found = xid.parse(self._lines.popleft())
             if found is not None:
                 self._tell(found)
 
     def gone(self, tenant: Tenant) -> None:
         self._owners.gone(tenant.number)
+        self._last = (0, 0, 0.0), None
         for place in [place for place in self._counts if place[0] == tenant.number]:
             del self._counts[place]
 
@@ -73,21 +84,23 @@ class Xids(Part):
     def _wait_no_more(self) -> None:
         asyncio.get_running_loop().remove_reader(self._file)
 
-    def _records(self) -> Iterator[bytes]:
-        for _ in range(_RECORDS if self._file >= 0 else 0):
+    def _read(self) -> bool:
+        """Whether there are lines. One record a read; its further lines begin with a space. A pipe may have several."""
+        while self._file >= 0:
             try:
                 data = os.read(self._file, _RECORD * 4)
             except BlockingIOError:
-                return
+                return False
             except OSError as error:
                 if error.errno == errno.EPIPE:
                     continue  # records were overwritten; the next one is there
-                return
+                data = b""
             if not data:
                 self._wait_no_more()  # a pipe that its writers have closed stays readable
-                return
-            # One record a read; its further lines begin with a space. A pipe may have several.
-            yield from data.split(b"\n")
+                return False
+            self._lines.extend(data.split(b"\n"))
+            return True
+        return False
 
     def _tell(self, found: Xid) -> None:
         uuid = next((gpu.uuid for gpu in self._agent.inventory if gpu.bus_id == found.bus_id), "")
@@ -109,6 +122,13 @@ class Xids(Part):
 
     def _tenant(self, pid: int) -> Tenant | None:
         """Whose process it is: by the kernel, and for one that has ended by what its supervisor counted last."""
+        (last, started, until), tenant = self._last
+        if pid != last or start_time(pid) != started or time.monotonic() > until:
+            tenant = self._owner(pid)
+            self._last = (pid, start_time(pid), time.monotonic() + _KNOWN_S), tenant
+        return tenant
+
+    def _owner(self, pid: int) -> Tenant | None:
         tenants, named = self._agent.tenants, dict[int, int]()
         for tenant in tenants:
             try:
