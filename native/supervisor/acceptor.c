@@ -10,6 +10,8 @@
 #include "runtime_message.h"
 #include "successor.h"
 
+#include "guard/clock.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -27,13 +29,34 @@
 #define RETRY_MS 20
 /* For the lock of the acceptor before, which lets go of it when this one may go. */
 #define LOCK_MS 2000
-/* For a monitor's answer: before the next acceptor is started, and at the longest. */
-#define ROUTE_MS 50
+/* For a runtime's message, or a monitor's answer, before the next acceptor accepts; and at the longest for the answer. */
+#define SOON_MS 20
 #define ANSWER_MS 5000
 /* Between two looks whether the socket still has its name. */
 #define LOOK_S 5
 /* Without a connection, after which the tenant's processes are made: not while the container before this one waits for its first answer. */
 #define QUIET_MS 20
+
+static volatile sig_atomic_t is_stopped;
+
+static void stop (int number)
+{
+    (void) number;
+    is_stopped = 1;
+}
+
+/* A runtime that is stopped in the middle of its message keeps no other container waiting. */
+static const char *receive (int connection, struct runtime_message *message, struct successor *successor)
+{
+    uint64_t now = guard_now_ms ();
+    const char *problem = runtime_message_receive (connection, message, now + SOON_MS);
+
+    if (problem != runtime_message_late)
+        return problem;
+    if (!is_stopped)
+        successor_start (successor);
+    return runtime_message_receive (connection, message, now + MESSAGE_MS);
+}
 
 /* To the monitor of a container that is guarded already. One that does not answer at once delays no other container. */
 static bool route (const struct monitor *self, const struct runtime_message *message, struct successor *successor)
@@ -51,21 +74,13 @@ static bool route (const struct monitor *self, const struct runtime_message *mes
     if (waited.fd < 0)
         return false;
     if (channel_send (waited.fd, &request, sizeof (request), &message->listener, 1)) {
-        if (poll (&waited, 1, ROUTE_MS) == 0)
+        if (poll (&waited, 1, SOON_MS) == 0)
             successor_start (successor);
         if (poll (&waited, 1, ANSWER_MS) == 1)
             (void) channel_receive (waited.fd, &answer, sizeof (answer), NULL, &none);
     }
     close (waited.fd);
     return answer.result == 0;
-}
-
-static volatile sig_atomic_t is_stopped;
-
-static void stop (int number)
-{
-    (void) number;
-    is_stopped = 1;
 }
 
 /* An agent that stops takes the socket's name away first; a service manager does with its socket unit. */
@@ -187,7 +202,7 @@ int acceptor_run (struct monitor *self, int socket, char **argv)
             continue;
         }
         message.size = 0;
-        problem = channel_is_root (connection) ? runtime_message_receive (connection, &message) : "its user is not root";
+        problem = channel_is_root (connection) ? receive (connection, &message, &successor) : "its user is not root";
         close (connection);
         if (problem != NULL) {
             snprintf (more, sizeof (more), "\"socket\": \"listen\", \"message\": \"%s\"", problem);
@@ -195,13 +210,15 @@ int acceptor_run (struct monitor *self, int socket, char **argv)
                 monitor_log (self, "refused", more);
             runtime_message_drain (&message);
             runtime_message_close (&message);
+            if (successor.socket < 0)
+                return 0; /* the next one accepts by now */
             continue;
         }
         admission_note_pending (self, &message);
         if (route (self, &message, &successor)) {
             admission_note_pending (self, NULL);
             if (successor.socket < 0)
-                return 0; /* the next one accepts by now */
+                return 0;
         } else {
             message.pidfd = message.state.pid > 0 ? (int) syscall (SYS_pidfd_open, message.state.pid, 0) : -1;
             if (!is_stopped) {

@@ -11,8 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* For a runtime's whole message. */
-#define MESSAGE_MS 5000
 /* What /proc says of a seccomp listener's descriptor. */
 #define LISTENER "anon_inode:seccomp notify"
 
@@ -37,10 +35,10 @@ static bool is_listener (int file)
     return strcmp (found, LISTENER) == 0;
 }
 
-const char *runtime_message_receive (int connection, struct runtime_message *message)
-{
-    uint64_t until = guard_now_ms () + MESSAGE_MS;
+const char runtime_message_late[] = "no whole message came within 5 s";
 
+const char *runtime_message_receive (int connection, struct runtime_message *message, uint64_t until)
+{
     for (;;) {
         struct pollfd waited = { .fd = connection, .events = POLLIN };
         uint64_t now = guard_now_ms ();
@@ -49,7 +47,7 @@ const char *runtime_message_receive (int connection, struct runtime_message *mes
         ssize_t size;
 
         if (now >= until || poll (&waited, 1, (int) (until - now)) == 0)
-            return "no whole message came within 5 s";
+            return runtime_message_late;
         size = channel_receive (connection, message->text + message->size, CONTAINER_STATE_MOST - message->size,
                                 message->files + message->count, &room);
         if (size < 0)

@@ -9,6 +9,7 @@
 #include "container_state.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 struct runtime_message {
     struct container_state state;
@@ -20,8 +21,13 @@ struct runtime_message {
     int pidfd;    /* of state.pid; -1: none */
 };
 
-/* NULL: the whole message is there, with one listener; otherwise what is wrong with it, "" for a connection without any. At most 5 s. */
-const char *runtime_message_receive (int connection, struct runtime_message *message);
+/* Milliseconds for a runtime's whole message. */
+#define MESSAGE_MS 5000
+
+/* NULL: the whole message is there, with one listener; otherwise what is wrong with it, "" for a connection without any. until: ms of guard_now_ms.
+ * runtime_message_late: it was not whole by then; a later call goes on. */
+const char *runtime_message_receive (int connection, struct runtime_message *message, uint64_t until);
+extern const char runtime_message_late[];
 /* Each listener of one that is refused: also a message that is none can have had some. */
 void runtime_message_drain (const struct runtime_message *message);
 /* Closes its descriptors; the text's room stays. */

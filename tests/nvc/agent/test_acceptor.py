@@ -234,6 +234,23 @@ def test_a_message_that_does_not_end_is_refused_in_time(alone: Alone) -> None:
     assert "no whole message came within 5 s" in alone.events()[0]["message"]
 
 
+def test_a_message_that_does_not_end_keeps_no_container_waiting(
+    alone: Alone, contained: Callable[..., Contained]
+) -> None:
+    """Each kept all others for 5 s."""
+    slow = [socket.socket(socket.AF_UNIX) for _ in range(10)]
+    for one in slow:
+        one.connect(str(alone.directory / "listen"))
+        one.sendall(b"{")
+    begin = time.monotonic()
+    contained()
+    pending = alone.directory / "pending"
+    assert leftovers.until(lambda: list(pending.iterdir()) != [], seconds=20)
+    assert time.monotonic() - begin < 4
+    for one in slow:
+        one.close()
+
+
 def test_only_root_may_send_a_listener(alone: Alone) -> None:
     (alone.directory / "listen").chmod(0o666)
     script = "import socket; s = socket.socket(socket.AF_UNIX); s.connect('listen'); s.sendall(b'{}'); s.recv(1)"
