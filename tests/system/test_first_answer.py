@@ -116,6 +116,7 @@ def test_a_container_waits_for_the_next_acceptor_of_a_socket_that_the_agent_befo
         words = gpu.work, UUID, gpu.nodes(), DRIVER, build_launcher(gpu.work), environment(gpu)
         with RunningAgent(*words) as agent:
             agent.kill()
+            assert leftovers.until(lambda: acceptor(agent.directory)[0] != 0, seconds=20)
             before = acceptor(agent.directory)
             os.kill(before[0], signal.SIGKILL)
             first_answer(agent)
