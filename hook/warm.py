@@ -41,9 +41,9 @@ def programs() -> Programs:
     )
 
 
-def works_for(caller: int) -> None:
+def works_for(caller: int, started: int) -> None:
     """What is done from now on is done for that process."""
-    process.caller = caller
+    process.caller, process.caller_started = caller, started
 
 
 def run() -> NoReturn:

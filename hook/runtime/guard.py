@@ -116,7 +116,7 @@ def _add(
             raise InputError("the command line names no container", hint="a guarded container is registered by its id")
         from nvc.guard.registered import register
 
-        register(client, identifier, found.path, process.caller)
+        register(client, identifier, found.path, process.caller, process.caller_started)
     finally:
         if client is not None:
             client.close()

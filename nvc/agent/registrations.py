@@ -86,8 +86,13 @@ class Registrations:
     def __len__(self) -> int:
         return len(self._by_number)
 
-    def add(self, container: str, bundle: str, device: int, inode: int, runtime: int) -> Registration:
-        """Register a container that the process ``runtime`` is about to make. Raises AgentError."""
+    def add(
+        self, container: str, bundle: str, device: int, inode: int, runtime: int, expected: int = 0
+    ) -> Registration:
+        """Register a container that the process ``runtime`` is about to make. Raises AgentError.
+
+        expected: when it started, where another process says it: one of its number may be there in its place.
+        """
         if not container or not bundle:
             raise AgentError("a registration without a container or its bundle")
         self.prune(None if len(self._by_number) >= MAX_REGISTRATIONS else _PRUNED)
@@ -99,6 +104,8 @@ class Registrations:
                 f"container {container}: its runtime is in a pid namespace that the agent does not see",
                 hint="run the agent in the host's pid namespace, or in that of the engine",
             )
+        if expected not in (0, started):
+            raise AgentError(f"container {container}: its runtime has ended")
         since = round(time.time(), 3)
         made = Registration(self._last + 1, container, bundle, device, inode, runtime, started, since)
         self._save(made)

@@ -94,7 +94,7 @@ class Verbs:
     async def _register(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
         bundle = request["bundle"], request["device"], request["inode"]
         runtime = request.get("runtime", caller.pid)
-        self._agent.tenants.registrations.add(request["container"], *bundle, runtime)
+        self._agent.tenants.registrations.add(request["container"], *bundle, runtime, request.get("started", 0))
         self._agent.journal.write("register", container=request["container"], bundle=request["bundle"], pid=runtime)
         return {}
 

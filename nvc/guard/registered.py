@@ -53,16 +53,16 @@ def is_guarded(request: ShareRequest, pid: int, policy: Policy, directory: str) 
     return False
 
 
-def register(client: Client, container: str, bundle: str, runtime: int = 0) -> None:
+def register(client: Client, container: str, bundle: str, runtime: int = 0, started: int = 0) -> None:
     """Tell the agent that a process is about to make a container to be guarded. Raises AgentError, InputError.
 
-    runtime: the process; 0 for this one.
+    runtime: the process, and started: its start time; 0 for this one.
     """
     try:
         found = os.stat(bundle)
     except OSError as error:
         raise InputError(f"{bundle}: {reason(error)}") from error
-    other = {"runtime": runtime} if runtime else {}
+    other = {"runtime": runtime, "started": started} if runtime else {}
     client.call("register", container=container, bundle=bundle, device=found.st_dev, inode=found.st_ino, **other)
 
 

@@ -10,6 +10,7 @@ process that does the work.
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import select
@@ -18,7 +19,8 @@ import struct
 
 from nvc.base.record import Record
 from nvc.linux import rights
-from nvc.prefork.request import CDI, RUNTIME, Refused
+from nvc.prefork.request import CDI, Refused
+from nvc.prefork.runtimes import parent_and_start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
 _REQUIRED_RIGHTS = rights.mask(rights.PERMITTED | rights.BOUNDING)
 _NAMESPACES = ("mnt", "pid", "user", "cgroup")
 #: Where in ``Standing.places`` what a hook at createContainer shares with us is: the root, and the user namespace.
-_SHARED = (0, 1 + _NAMESPACES.index("user"))
+_USER = 1 + _NAMESPACES.index("user")
+_SHARED = (0, _USER)
+_ELSEWHERE = "a caller in other namespaces, or with another root"
 _SAME = ("Uid", "Gid")
 _SETS = ("CapEff", "CapPrm", "CapBnd")
 _CREDENTIALS = struct.Struct("3i")
@@ -60,7 +64,7 @@ class Standing(Record):
         """
         compared = _SHARED if inside else range(len(ours.places))
         if any(self.places[one] != ours.places[one] for one in compared):
-            return "a caller in other namespaces, or with another root"
+            return _ELSEWHERE
         if self.label != ours.label or self.same != ours.same:
             return "a caller of another standing (ids, label)"
         if self.no_new_privs > ours.no_new_privs:
@@ -68,11 +72,7 @@ class Standing(Record):
         # Every process has those of process 1, and cannot get rid of them.
         if self.filters and (self.filters < 0 or self.filters - own != _filters(_status(1))):
             return "a caller with seccomp filters"
-        for mine, its in zip(ours.sets, self.sets, strict=True):
-            # It may gain nothing by us, nor lose.
-            if mine & ~its or its & _REQUIRED_RIGHTS & ~mine:
-                return "a caller with other capabilities"
-        return ""
+        return _lacks_rights(self.sets, ours.sets)
 
 
 class ProcessAttributes(Record):
@@ -95,28 +95,50 @@ class ProcessAttributes(Record):
 
 
 class Caller:
-    """The process at the other end of ``connection``; a context manager. Raises Refused, OSError when it is gone."""
+    """The process at the other end of ``connection``, until ``close``. started: see ``runtimes.parent_and_start``.
 
-    def __init__(self, connection: socket.socket) -> None:
+    Before Linux 6.5, and where the process that connected has ended, its number may be another's: what it says last
+    has to come from the process that was checked (``is_sender``).
+    """
+
+    def __init__(self, connection: socket.socket, ours: Standing) -> None:
+        """Nothing of the connection is read. Raises Refused for one with fewer rights, OSError when it is gone."""
         data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         self.pid, uid, _ = _CREDENTIALS.unpack(data)
+        self.started = 0
         if uid != 0 or self.pid <= 0:
             raise Refused(f"a caller with uid {uid}, pid {self.pid}")
+        # Neither waits for a file system of the caller's, as a look at its root may.
+        if _place(f"/proc/{self.pid}/ns/user") != ours.places[_USER]:
+            raise Refused(_ELSEWHERE)
+        if lacking := _lacks_rights(_sets(_status(self.pid)), ours.sets):
+            raise Refused(lacking)
         try:
             self._pidfd = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
-        except OSError:
+        except OSError as error:
+            if error.errno != errno.ENOPROTOOPT:
+                raise
             self._pidfd = os.pidfd_open(self.pid)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
 
-    def __enter__(self) -> Caller:
-        return self
+    def close(self) -> None:
+        """A second time is nothing."""
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
 
-    def __exit__(self, *exception: object) -> None:
-        os.close(self._pidfd)
+    def is_sender(self, credentials: bytes) -> bool:
+        """Whether it is there, and a packet that was sent after the check is from it. credentials: SCM_CREDENTIALS."""
+        return (
+            len(credentials) == _CREDENTIALS.size
+            and _CREDENTIALS.unpack(credentials)[:2] == (self.pid, 0)
+            and not has_ended(self._pidfd)
+        )
 
     def check(
         self, program: str, ours: Standing, own: ProcessAttributes, runtimes: Runtimes
-    ) -> tuple[ProcessAttributes, int, list[int]]:
-        """What to take over in place of ``own``, its pid, and namespaces to enter. program: which it asks for.
+    ) -> tuple[ProcessAttributes, list[int]]:
+        """What to take over in place of ``own``, and namespaces to enter. program: which it asks for.
 
         Raises Refused for a caller of another standing than ``ours``, OSError for one that is gone.
         """
@@ -130,13 +152,12 @@ class Caller:
         if not (ours.sets[0] >> _CAP_SYS_RESOURCE & 1 or _below(attributes, own)):
             raise Refused("a caller with limits that we cannot raise ours to")
         entered = [os.open(f"/proc/{self.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)] if inside else []
-        if program in RUNTIME:
-            runtimes.begin(self.pid)
+        self.started = parent_and_start(self.pid)[1]
         if has_ended(self._pidfd):
             for one in entered:
                 os.close(one)
             raise Refused("a caller that has ended")  # the number may have been another's by then
-        return attributes, self.pid, entered
+        return attributes, entered
 
 
 def standing(pid: int | str) -> Standing:
@@ -144,13 +165,7 @@ def standing(pid: int | str) -> Standing:
     base = f"/proc/{pid}"
     places = []
     for name in ("root", *(f"ns/{kind}" for kind in _NAMESPACES)):
-        try:
-            status = os.stat(f"{base}/{name}")
-        except FileNotFoundError:
-            # A kernel without that kind of namespace; or a process that has ended, which the next file tells.
-            places.append((0, 0))
-        else:
-            places.append((status.st_dev, status.st_ino))
+        places.append(_place(f"{base}/{name}"))
     fields = _status(pid)
     try:
         label = _read(f"{base}/attr/current")
@@ -160,10 +175,31 @@ def standing(pid: int | str) -> Standing:
         tuple(places),
         label,
         tuple(fields.get(name, "").strip() for name in _SAME),
-        tuple(int(fields[name], 16) for name in _SETS),
+        _sets(fields),
         fields.get("NoNewPrivs", "0").strip() == "1",
         _filters(fields),
     )
+
+
+def _place(path: str) -> tuple[int, int]:
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        # A kernel without that kind of namespace; or a process that has ended, which its other files tell.
+        return 0, 0
+    return status.st_dev, status.st_ino
+
+
+def _sets(fields: dict[str, str]) -> tuple[int, ...]:
+    return tuple(int(fields[name], 16) for name in _SETS)
+
+
+def _lacks_rights(theirs: tuple[int, ...], ours: tuple[int, ...]) -> str:
+    for mine, its in zip(ours, theirs, strict=True):
+        # It may gain nothing by us, nor lose.
+        if mine & ~its or its & _REQUIRED_RIGHTS & ~mine:
+            return "a caller with other capabilities"
+    return ""
 
 
 def _status(pid: int | str) -> dict[str, str]:

@@ -21,33 +21,26 @@ class Runtimes:
     """Those whose config.json was edited, by pid and start time."""
 
     def __init__(self) -> None:
-        self._begun: dict[int, int] = {}
         self._edited: dict[tuple[int, int], None] = {}
 
-    def begin(self, pid: int) -> None:
-        """nvc-runtime's process asks, and has been checked. Raises OSError when it is gone."""
-        self._begun[pid] = _parent_and_start(pid)[1]
-
-    def end(self, pid: int, *, guarded: bool) -> None:
-        """Its request was answered."""
-        started = self._begun.pop(pid, 0)
-        if guarded and started:
-            self._edited[pid, started] = None
-            while len(self._edited) > MAX_RUNTIMES:
-                del self._edited[next(iter(self._edited))]
+    def add(self, pid: int, started: int) -> None:
+        """A guarded container's config.json was edited for the process."""
+        self._edited[pid, started] = None
+        while len(self._edited) > MAX_RUNTIMES:
+            del self._edited[next(iter(self._edited))]
 
     def filters(self, pid: int) -> int:
         """How many filters of nvc-runtime's own ``pid`` has. Raises OSError when it is gone."""
         for _ in range(_BETWEEN):
-            pid = _parent_and_start(pid)[0]
+            pid = parent_and_start(pid)[0]
             if not pid:
                 break
-            if (pid, _parent_and_start(pid)[1]) in self._edited:
+            if (pid, parent_and_start(pid)[1]) in self._edited:
                 return FILTERS
         return 0
 
 
-def _parent_and_start(pid: int) -> tuple[int, int]:
+def parent_and_start(pid: int) -> tuple[int, int]:
     """proc(5): fields 4 and 22 of stat. Raises OSError."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         fields = file.read().rpartition(b")")[2].split()

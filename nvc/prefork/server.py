@@ -10,7 +10,6 @@ did (docs/internals/prefork.md).
 
 from __future__ import annotations
 
-import array
 import gc
 import os
 import select
@@ -24,9 +23,11 @@ from nvc.base import record
 from nvc.driver import inventory
 from nvc.linux import memory, rights
 from nvc.prefork import caller as prefork_caller
+from nvc.prefork import packets, worker
 from nvc.prefork import request as prefork_request
-from nvc.prefork import worker
-from nvc.prefork.request import DESCRIPTORS, FORKED, LIMIT, Programs, Refused, Request
+from nvc.prefork.caller import Caller
+from nvc.prefork.closer import Closer
+from nvc.prefork.request import DESCRIPTORS, FORKED, LIMIT, RUNTIME, Programs, Refused, Request
 from nvc.prefork.runtimes import Runtimes
 from nvc.prefork.worker import StandbyWorker
 
@@ -46,21 +47,22 @@ STALE = 75
 RESPAWN_DELAY_S = 1.0
 
 _STATUS = struct.Struct("=ci")
-_ANCILLARY = socket.CMSG_SPACE(16 * 4)
+#: Connections taken before other clients' turn: callers that keep on connecting hold up no work.
+_MAX_ACCEPTED = 32
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class _Session:
-    """One client, the process ``caller``. ``pid`` is 0 until the work has begun."""
+    """One client. ``pid`` is 0 until the work has begun."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, caller: Caller) -> None:
         self.connection = connection
+        self.caller = caller
         self.until = time.monotonic() + CLIENT_TIMEOUT_S
         self.request: Request | None = None
         self.packet = b""
         self.attributes: ProcessAttributes | None = None
         self.descriptors: list[int] = []
-        self.caller = 0
         self.pid = 0
         self.pidfd = -1
         #: The worker, if it was forked in advance. signalled: the client has handed a signal on.
@@ -68,8 +70,8 @@ class _Session:
         self.signalled = False
 
     def close_descriptors(self) -> None:
-        while self.descriptors:
-            os.close(self.descriptors.pop())
+        packets.close_all(self.descriptors)
+        self.descriptors = []
 
 
 class Server:
@@ -90,6 +92,7 @@ class Server:
         #: By the descriptor that a worker tells its outcome by, if it was forked in advance.
         self._speaking: dict[int, _Session] = {}
         self._runtimes = Runtimes()
+        self._closer = Closer(worker.start)
         self._serving = True
         self._standby: StandbyWorker | None = None
         #: No other standby worker before this moment: one that was killed is replaced, but not at full speed.
@@ -175,35 +178,44 @@ class Server:
                 self._close(session)
 
     def _accept(self) -> None:
-        # All that wait: each is answered at its next packet.
-        while self._serving:
+        for _ in range(_MAX_ACCEPTED):
             try:
                 connection, _ = self._listener.accept()
             except OSError:
                 return  # none more; or another pre-fork server had it; or no descriptor is left, then one will be
             connection.setblocking(False)
+            try:
+                caller = Caller(connection, self._ours)
+            except (Refused, OSError, ValueError, KeyError):
+                self._send(connection, b"N")
+                self._closer.close(connection)
+                continue
             if len(self._sessions) >= MAX_SESSIONS:
+                caller.close()
                 self._send(connection, b"N")
                 connection.close()
                 continue
-            session = self._sessions[connection.fileno()] = _Session(connection)
+            session = self._sessions[connection.fileno()] = _Session(connection, caller)
             self._poll.register(connection, select.POLLIN)
             # It sent its request with the connection.
             self._on_packet(session, select.POLLIN)
+            if not self._serving:
+                return
 
     def _on_packet(self, session: _Session, event: int) -> None:
         """A packet of a client, or its end."""
         try:
-            packet, ancillary, flags, _ = session.connection.recvmsg(LIMIT + 1, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
+            packet, ancillary, flags, _ = session.connection.recvmsg(
+                LIMIT + 1, packets.ANCILLARY, socket.MSG_CMSG_CLOEXEC
+            )
         except BlockingIOError:
             return
         except OSError:
             packet, ancillary, flags = b"", [], 0
-        descriptors = _descriptors(ancillary)
+        descriptors, credentials = packets.received(ancillary)
         if session.request is None:
             session.descriptors, descriptors = descriptors, []
-        for descriptor in descriptors:
-            os.close(descriptor)
+        packets.close_all(descriptors)
         if not packet:
             self._on_disconnect(session)
         elif session.request is None:
@@ -212,7 +224,7 @@ class Server:
             if len(packet) == 2 and packet[:1] == b"K" and packet[1] in _FORWARDED:
                 session.signalled = True
                 signal.pidfd_send_signal(session.pidfd, packet[1])
-        elif packet == b"G":
+        elif packet == b"G" and session.caller.is_sender(credentials):
             self._begin(session)
         else:
             self._close(session)
@@ -226,10 +238,11 @@ class Server:
                 self._look_at_disk()
                 raise Refused("a client of another installation")
             prefork_request.check(request, self._programs)
-            with prefork_caller.Caller(session.connection) as caller:
-                checked = caller.check(request.program, self._ours, self._attributes, self._runtimes)
-            session.attributes, session.caller, entered = checked
+            checked = session.caller.check(request.program, self._ours, self._attributes, self._runtimes)
+            session.attributes, entered = checked
             session.descriptors += entered
+            if packets.is_waiting(session.connection):
+                raise Refused("a client that does not wait")  # what it said need not be of the process that was checked
         except Refused:
             self._send(session.connection, b"N")
             self._close(session)
@@ -271,7 +284,7 @@ class Server:
         assert session.request is not None and session.attributes is not None
         try:
             about = session.request, session.descriptors, session.attributes, self._attributes, self._programs
-            session.pid = worker.fork(*about, session.caller)
+            session.pid = worker.fork(*about, session.caller.pid, session.caller.started)
             session.pidfd = os.pidfd_open(session.pid)
         except OSError:
             if session.pid:  # without a pidfd its end would go unnoticed: the client is told that it broke
@@ -328,7 +341,9 @@ class Server:
 
     def _answer(self, session: _Session, status: int) -> None:
         """status: as wait(2) gives it."""
-        self._runtimes.end(session.caller, guarded=status == 0)
+        assert session.request is not None
+        if status == 0 and session.request.program in RUNTIME:
+            self._runtimes.add(session.caller.pid, session.caller.started)
         session.close_descriptors()
         self._send(session.connection, _STATUS.pack(b"S", status))
         self._close(session)
@@ -336,6 +351,7 @@ class Server:
     def _close(self, session: _Session) -> None:
         """Let go of the client."""
         session.close_descriptors()
+        session.caller.close()
         number = session.connection.fileno()
         if number >= 0:
             self._poll.unregister(number)
@@ -354,14 +370,6 @@ def stamp_of(library: str) -> tuple[int, ...]:
     """What tells one installation, and one version of it, from another (native/client/request.c). Raises OSError."""
     found = os.stat(f"{library}/nvc/__init__.py")
     return found.st_dev, found.st_ino, *divmod(found.st_ctime_ns, 10**9)
-
-
-def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
-    found = array.array("i")
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            found.frombytes(data[: len(data) - len(data) % found.itemsize])
-    return list(found)
 
 
 def run(programs: Programs) -> NoReturn:

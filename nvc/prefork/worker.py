@@ -66,7 +66,7 @@ class StandbyWorker:
         self.outcome: int | None = None
         try:
             with other:
-                self.pid = _fork(lambda: _wait(other, ours, programs))
+                self.pid = start(lambda: _wait(other, ours, programs))
             self.pidfd = os.pidfd_open(self.pid)
         except OSError:
             self._end.close()
@@ -120,8 +120,9 @@ def fork(
     ours: ProcessAttributes,
     programs: Programs,
     caller: int,
+    started: int,
 ) -> int:
-    """Start one for a request of the process ``caller``; its process id.
+    """Start one for a request of the process ``caller``, which started then; its process id.
 
     descriptors: the caller's streams and directory, and for CDI the mount namespace; still the caller's. Raises
     OSError when there is no process left.
@@ -130,13 +131,14 @@ def fork(
     def work() -> int:
         if request.program in FORKED:
             place.caller = caller
-            programs.works_for(caller)
+            programs.works_for(caller, started)
         return _serve(request, descriptors, attributes, ours, programs, None)
 
-    return _fork(work)
+    return start(work)
 
 
-def _fork(work: Callable[[], int]) -> int:
+def start(work: Callable[[], int]) -> int:
+    """Fork a process that does the work and ends with this one; its id. Raises OSError."""
     parent = os.getpid()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:

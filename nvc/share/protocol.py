@@ -82,9 +82,9 @@ VERBS = {
         Verb("detach", False, {}, _TARGET),
         Verb("reload", False),
         # What nvc-runtime and the share step say of a container (nvc.agent.registrations). bundle: its path; device,
-        # inode: of that directory. runtime: the process that becomes the runtime, if not the caller. pid: of the first
-        # process. bind without a container goes by the pid alone.
-        Verb("register", False, {**_CONTAINER, "bundle": "str", **_BUNDLE}, {"runtime": "int"}),
+        # inode: of that directory. runtime: the process that becomes the runtime, if not the caller; started: when it
+        # did. pid: of the first process. bind without a container goes by the pid alone.
+        Verb("register", False, {**_CONTAINER, "bundle": "str", **_BUNDLE}, {"runtime": "int", "started": "int"}),
         Verb("bind", False, {"pid": "int"}, {**_CONTAINER, **_BUNDLE}),
         # Of a start that holds the store's lock; the rest of its fields are nvc/share/fits.py's.
         Verb("fits", False),

@@ -68,7 +68,7 @@ def slow(place: Path, seconds: float) -> Iterator[None]:
         if pid == 0:
             try:
                 end_with_parent()
-                _serve(device, seconds)
+                serve(device, seconds)
             finally:
                 os._exit(1)
         try:
@@ -78,7 +78,8 @@ def slow(place: Path, seconds: float) -> Iterator[None]:
             os.waitpid(pid, 0)
 
 
-def _serve(device: int, seconds: float) -> None:
+def serve(device: int, seconds: float) -> None:
+    """Answer what is asked of a directory without names, each after ``seconds``."""
     while True:
         request = os.read(device, 1 << 17)
         _, kind, number, *_ = _REQUEST.unpack_from(request)

@@ -13,7 +13,7 @@ import pytest
 from nvc.prefork import caller, runtimes
 from nvc.prefork import request as prefork_request
 from nvc.prefork.request import Refused, Request
-from nvc.prefork.runtimes import FILTERS, Runtimes
+from nvc.prefork.runtimes import FILTERS, Runtimes, parent_and_start
 from tests.nvc.prefork.test_caller import AGENTS, PROGRAMS, SECONDS, other
 
 pytestmark = pytest.mark.root
@@ -114,29 +114,16 @@ def family() -> Iterator[tuple[int, int]]:
 
 def test_a_child_of_a_guarded_containers_runtime_has_its_filter(family: tuple[int, int]) -> None:
     known = Runtimes()
-    known.begin(family[0])
-    assert known.filters(family[1]) == 0  # it was not answered yet
-    known.end(family[0], guarded=True)
+    assert known.filters(family[1]) == 0
+    known.add(family[0], parent_and_start(family[0])[1])
 
     assert known.filters(family[1]) == FILTERS
     assert known.filters(family[0]) == 0  # itself asks for no hook
 
 
-def test_one_whose_container_has_no_guard_is_forgotten(family: tuple[int, int]) -> None:
+def test_another_process_of_its_number_is_none(family: tuple[int, int]) -> None:
     known = Runtimes()
-    known.begin(family[0])
-    known.end(family[0], guarded=False)
-    known.end(family[0], guarded=True)
-
-    assert known.filters(family[1]) == 0
-
-
-def test_another_process_of_its_number_is_none(family: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    known = Runtimes()
-    with monkeypatch.context() as patched:
-        patched.setattr(runtimes, "_parent_and_start", lambda pid: (1, 5))
-        known.begin(family[0])
-    known.end(family[0], guarded=True)
+    known.add(family[0], parent_and_start(family[0])[1] - 1)
 
     assert known.filters(family[1]) == 0
 
@@ -147,7 +134,6 @@ def test_no_more_are_remembered_than_there_is_room_for(
     monkeypatch.setattr(runtimes, "MAX_RUNTIMES", 1)
     known = Runtimes()
     for pid in (family[0], family[1]):
-        known.begin(pid)
-        known.end(pid, guarded=True)
+        known.add(pid, parent_and_start(pid)[1])
 
     assert known.filters(family[1]) == 0

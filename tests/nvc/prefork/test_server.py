@@ -136,11 +136,11 @@ def test_the_compiled_client_has_the_same_numbers() -> None:
 class Process:
     """The pre-fork server of this checkout."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, start: list[str] = START) -> None:
         self.path = str(directory / "run")
         listener = standby.listen(self.path)
         self.popen = subprocess.Popen(
-            [*START, str(listener.fileno()), str(ROOT), str(os.getpid())],
+            [*start, str(listener.fileno()), str(ROOT), str(os.getpid())],
             pass_fds=(listener.fileno(),),
             stdout=subprocess.PIPE,
         )

@@ -10,6 +10,7 @@ import sys
 sys.path.extend([sys.argv[1], f"{sys.argv[1]}/deps"])
 from hook.warm import programs
 from nvc.prefork import worker
+from nvc.prefork.runtimes import parent_and_start
 
 for name in worker.MODULES:
     __import__(name)
@@ -26,6 +27,7 @@ def told(status: int) -> None:
 os._exit = told
 sys.argv = sys.argv[3:]
 made = programs()
-made.works_for(os.getppid() if sys.argv[0] == "nvc-runtime" else 0)
+if sys.argv[0] == "nvc-runtime":
+    made.works_for(os.getppid(), parent_and_start(os.getppid())[1])
 run = {"nvc-hook": made.hook, "nvc-cdi-hook": made.cdi, "nvc-runtime": made.runtime}.get(sys.argv[0], made.configure)
 os._exit(run())
