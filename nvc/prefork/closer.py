@@ -1,4 +1,4 @@
-"""A process that lets go of connections whose callers are refused before anything is read of them.
+"""A process that lets go of connections from callers that are refused before anything of them is read.
 
 What they sent stays in the socket's queue, and descriptors with it. The last close of a descriptor may wait for as long
 as its sender likes (SO_LINGER of a TCP socket): the pre-fork server, which has one thread, must not do it.
