@@ -14,7 +14,6 @@ struct attached_list *attached_create (struct guard *guard);
 void attached_destroy (struct attached_list *list);
 int attached_add (struct attached_list *list, uint32_t id, int pidfd, const struct limits_node *node,
                   const struct guard_channel *channels, uint32_t count);
-/* 0, or -ENOENT when there is no such id, or all of its processes have ended. */
 /* How many calls it took. */
 int attached_freeze (struct attached_list *list, uint32_t id, bool frozen);
 /* Closes what is held of processes that have ended. */

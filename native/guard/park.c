@@ -1,7 +1,7 @@
 /*
  * See park.h. A call that starts a channel group waits here while a continued ALLOC is in flight (rm/outcome.c): in a container whose processes
  * start together that is so for some 100 us. The calls that show what was made are answered meanwhile, so no thread of the guard
- * waits. One whose outcome stays unknown can be held for as long as the container likes, so the wait has an end.
+ * waits. A container can keep an outcome unknown without limit, so the wait is limited.
  */
 #include "park.h"
 #include "clock.h"

@@ -58,7 +58,7 @@ void successor_prepare (struct successor *successor)
     close (ends[0]);
 }
 
-/* What it is told. Nothing: the acceptor before was killed, and what waits at the socket is this one's to answer. */
+/* Messages of the acceptor before. End of file: it was killed, and this one accepts what waits at the socket. */
 enum told { TOLD_GO = 'g', TOLD_END = 'e' };
 
 bool successor_may_go (int go)

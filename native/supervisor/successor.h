@@ -10,7 +10,7 @@
 /* What it takes over. */
 struct successor {
     int socket, lock; /* socket -1: it accepts */
-    int go;           /* the end of a pipe by which it is told; -1: it is not there yet */
+    int go;           /* write end of the pipe that it reads; -1: it is not there yet */
     char **argv;
 };
 

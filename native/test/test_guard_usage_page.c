@@ -182,7 +182,7 @@ int main (void)
     tenant->raced_reported[0] = MIB;
     asked = 0;
     reconcile_baseline (tenant);
-    tap_ok (asked == 1, "nor is one without an answer left out whose first call may have won something");
+    tap_ok (asked == 1, "one without an answer is asked about where its first call may have won something");
     process_set_suspect (tenant, process, false);
     tenant->raced_reported[0] = 0;
 

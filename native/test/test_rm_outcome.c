@@ -224,7 +224,7 @@ static void exchanged (void)
     struct rm *rm = bed.fake->rm;
     uint32_t first = client_by (&bed, FILE_A), second, later;
 
-    tap_ok (rm_expects_client (rm, FILE_A), "a process whose client is not known yet may have one");
+    tap_ok (rm_expects_client (rm, FILE_A), "a process may have a client that is not known yet");
     uses (&bed, FILE_A, first);
     tap_ok (!rm_expects_client (rm, FILE_A), "it has that one");
     first = client_by (&bed, FILE_A);

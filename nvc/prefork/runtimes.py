@@ -18,7 +18,7 @@ FILTERS = 1 if os.uname().machine == "x86_64" else 0
 
 
 class Runtimes:
-    """Those whose config.json was edited, by pid and start time."""
+    """Runtimes that were served an edit of their config.json, by pid and start time."""
 
     def __init__(self) -> None:
         self._edited: dict[tuple[int, int], None] = {}

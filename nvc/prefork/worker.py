@@ -256,7 +256,7 @@ def _become(
 
 
 def _enter(namespace: int) -> None:
-    """Be in a container's mount namespace, whose root is the machine's still. Raises OSError."""
+    """Enter a container's mount namespace; its root has to be the machine's still. Raises OSError."""
     root = os.stat("/")
     with Fd(os.dup(namespace), "ns/mnt") as opened:
         namespaces.enter(opened, "mnt")

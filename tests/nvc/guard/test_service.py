@@ -73,7 +73,7 @@ def test_an_idle_service_costs_several_neighbours_nothing() -> None:
     idle = slices(a_service(use=IDLE), *others)
     by_weight = slices(Tenant("service", groups=1), *others)
     assert idle == by_weight
-    assert slices(a_service(use=IDLE), others[0])["a"] == LEAST_US, "one neighbour alone switches to nobody"
+    assert slices(a_service(use=IDLE), others[0])["a"] == LEAST_US, "a single neighbour has no switches"
 
 
 def test_a_service_that_computed_more_than_its_part_is_by_weight_and_gives_back() -> None:
