@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 from nvc.agent.admission import LOCK
@@ -34,16 +35,24 @@ def end_acceptor(directory: str | Path) -> None:
 
 def processes(program: str, directory: str) -> list[int]:
     """Pids of a program's processes that serve this directory; without the acceptor's successor, which waits."""
-    found = []
-    for name in os.listdir("/proc"):
+    return [pid for pid, words in _commands(directory) if words[0] == program and words[1] != "nvc-successor"]
+
+
+def successors(directory: str) -> list[int]:
+    """Pids of those that wait until the directory's acceptor lets go of its lock."""
+    return [pid for pid, words in _commands(directory) if words[1] == "nvc-successor"]
+
+
+def _commands(directory: str) -> Iterator[tuple[int, tuple[str, str]]]:
+    """Pid, program and name of processes that have the directory as an argument."""
+    for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0") if name.isdigit() else []
-            is_waiting = bool(words) and Path(f"/proc/{name}/comm").read_text() == "nvc-successor\n"
+            words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
+            comm = Path(f"/proc/{name}/comm").read_text().rstrip("\n")
         except OSError:
             continue
-        if words and os.path.basename(words[0]) == program.encode() and directory.encode() in words and not is_waiting:
-            found.append(int(name))
-    return found
+        if directory.encode() in words:
+            yield int(name), (os.path.basename(words[0]).decode(), comm)
 
 
 def _files(pid: int) -> list[str]:
