@@ -45,6 +45,13 @@ static void stop (int number)
     is_stopped = 1;
 }
 
+static int milliseconds_until (uint64_t until)
+{
+    uint64_t now = guard_now_ms ();
+
+    return now < until ? (int) (until - now) : 0;
+}
+
 /* A runtime that is stopped in the middle of its message keeps no other container waiting. */
 static const char *receive (int connection, struct runtime_message *message, struct successor *successor)
 {
@@ -58,29 +65,54 @@ static const char *receive (int connection, struct runtime_message *message, str
     return runtime_message_receive (connection, message, now + MESSAGE_MS);
 }
 
-/* To the monitor of a container that is guarded already. One that does not answer at once delays no other container. */
-static bool route (const struct monitor *self, const struct runtime_message *message, struct successor *successor)
+/* An answer of the monitor in `directory`, or -errno: ENOENT, ECONNREFUSED: it is gone; EAGAIN: what waits for it is full; EPIPE: it
+ * took no further connection. */
+static int ask_monitor (const char *directory, const struct runtime_message *message, struct successor *successor, uint64_t until)
 {
     struct channel_listen request = { .head = { .operation = CHANNEL_LISTEN }, .first = message->state.first };
     struct channel_head answer = { .result = -EPIPE };
-    char directory[2 * CHANNEL_PATH + 32];
-    struct pollfd waited = { .events = POLLIN };
+    struct pollfd waited[2] = { { .events = POLLIN }, { .fd = message->listener } };
     unsigned none = 0;
 
-    if (!message->state.is_running || message->state.id[0] == '\0')
-        return false;
-    snprintf (directory, sizeof (directory), "%s/containers/%s", self->directory, message->state.id);
-    waited.fd = channel_connect (directory, "monitor");
-    if (waited.fd < 0)
-        return false;
-    if (channel_send (waited.fd, &request, sizeof (request), &message->listener, 1)) {
-        if (poll (&waited, 1, SOON_MS) == 0)
+    waited[0].fd = channel_connect (directory, "monitor");
+    if (waited[0].fd < 0)
+        return waited[0].fd;
+    if (channel_send (waited[0].fd, &request, sizeof (request), &message->listener, 1)) {
+        if (poll (waited, 2, SOON_MS) == 0) {
             successor_start (successor);
-        if (poll (&waited, 1, ANSWER_MS) == 1)
-            (void) channel_receive (waited.fd, &answer, sizeof (answer), NULL, &none);
+            (void) poll (waited, 2, milliseconds_until (until));
+        }
+        if (waited[0].revents == 0) /* every process that had the filter has ended, or it hangs */
+            answer.result = waited[1].revents != 0 ? 0 : -ETIMEDOUT;
+        else if (channel_receive (waited[0].fd, &answer, sizeof (answer), NULL, &none) != sizeof (answer))
+            answer.result = -EPIPE;
     }
-    close (waited.fd);
-    return answer.result == 0;
+    close (waited[0].fd);
+    return answer.result;
+}
+
+enum route { ROUTE_TAKEN, ROUTE_AGENT, ROUTE_LATE };
+
+/* To the monitor of a container that is guarded already. Where one is there the agent is not asked: as many listeners as a tenant that hangs
+ * has wait here, each in a process of its own, and keep nothing from other containers. */
+static enum route route (const struct monitor *self, const struct runtime_message *message, struct successor *successor)
+{
+    struct pollfd filter = { .fd = message->listener };
+    uint64_t until = guard_now_ms () + ANSWER_MS;
+    char directory[2 * CHANNEL_PATH + 32];
+    int result;
+
+    if (!message->state.is_running || message->state.id[0] == '\0')
+        return ROUTE_AGENT;
+    snprintf (directory, sizeof (directory), "%s/containers/%s", self->directory, message->state.id);
+    while ((result = ask_monitor (directory, message, successor, until)) == -EAGAIN || result == -EPIPE) {
+        successor_start (successor);
+        if (poll (&filter, 1, RETRY_MS) == 1 && (filter.revents & POLLHUP) != 0)
+            return ROUTE_TAKEN; /* every process that had the filter has ended */
+        if (guard_now_ms () >= until)
+            return ROUTE_LATE;
+    }
+    return result == 0 ? ROUTE_TAKEN : result == -ETIMEDOUT ? ROUTE_LATE : ROUTE_AGENT;
 }
 
 /* An agent that stops takes the socket's name away first; a service manager does with its socket unit. */
@@ -214,21 +246,26 @@ int acceptor_run (struct monitor *self, int socket, char **argv)
                 return 0; /* the next one accepts by now */
             continue;
         }
+        message.pidfd = message.state.pid > 0 ? (int) syscall (SYS_pidfd_open, message.state.pid, 0) : -1;
         admission_note_pending (self, &message);
-        if (route (self, &message, &successor)) {
-            admission_note_pending (self, NULL);
-            if (successor.socket < 0)
-                return 0;
-        } else {
-            message.pidfd = message.state.pid > 0 ? (int) syscall (SYS_pidfd_open, message.state.pid, 0) : -1;
+        switch (route (self, &message, &successor)) {
+        case ROUTE_TAKEN:
+            break;
+        case ROUTE_LATE:
+            admission_refuse (self, &message, "its container's monitor does not answer");
+            break;
+        case ROUTE_AGENT:
             if (!is_stopped) {
                 signal (SIGTERM, SIG_IGN);
                 sigprocmask (SIG_UNBLOCK, &ends, NULL);
                 return admission_run (self, &message, &successor);
             }
             admission_refuse (self, &message, "the agent was stopped");
-            admission_note_pending (self, NULL);
+            break;
         }
+        admission_note_pending (self, NULL);
         runtime_message_close (&message);
+        if (successor.socket < 0)
+            return 0; /* the next one accepts by now */
     }
 }

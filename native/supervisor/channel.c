@@ -93,15 +93,16 @@ int channel_address (const char *directory, const char *name, struct sockaddr_un
 int channel_connect (const char *directory, const char *name)
 {
     struct sockaddr_un address;
-    int place = channel_address (directory, name, &address), made = socket (AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    int place = channel_address (directory, name, &address);
+    int made = place < 0 ? -1 : socket (AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error = made < 0 ? -errno : 0;
 
-    if (place >= 0 && made >= 0 && connect (made, (struct sockaddr *) &address, sizeof (address)) != 0) {
+    if (made >= 0 && (connect (made, (struct sockaddr *) &address, sizeof (address)) != 0 || fcntl (made, F_SETFL, 0) != 0)) {
+        error = -errno;
         close (made);
-        made = -1;
     }
     if (place >= 0)
         close (place);
-    return made;
+    return error == 0 ? made : error;
 }
 
 bool channel_is_root (int socket)

@@ -93,7 +93,8 @@ struct sockaddr_un;
 /* The address of a socket in this directory, also where the path is longer than an address may be: by a descriptor of the directory,
  * which is returned; the caller closes it when the address was used. -1: errno. */
 int channel_address (const char *directory, const char *name, struct sockaddr_un *address);
-/* A connection to that socket; -1: there is none. */
+/* A connection to that socket, or -errno. EAGAIN: as many as it has room for wait there; this one does not, for a process that does not
+ * accept would keep the caller. */
 int channel_connect (const char *directory, const char *name);
 /* false: with errno. */
 bool channel_send (int socket, const void *packet, size_t size, const int *descriptors, unsigned count);

@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 
     Admit = Callable[[ContainerProcess, int, Connection], Awaitable[int]]
 
-#: Seconds for an acceptor's request; connections at a time, others wait in the socket's queue.
-SECONDS, CONNECTIONS = 5.0, 64
+#: Seconds for an acceptor's request; connections at a time, others wait in the socket's queue: many times those of one
+#: tenant (Threads.OF_ONE of nvc/agent/waiting.py).
+SECONDS, CONNECTIONS = 5.0, 4096
 #: Seconds between two acceptors that are started: one that was needs some milliseconds to take its lock.
 _RESTART_S = 1.0
 #: Seconds for an acceptor to end: it refuses what waits at its socket first.

@@ -36,8 +36,8 @@ class Tenant:
         self.record = record
         self.limits = limits
         self.busy = 0
-        #: Of whoever waits for its monitor in a thread.
-        self.turn = asyncio.Lock()
+        #: Of what waits for its monitor in a thread: one at a time, how many, and when one waited in vain.
+        self.turn, self.waiting, self.hung_at = asyncio.Lock(), 0, 0.0
 
     @property
     def record(self) -> TenantRecord:

@@ -10,6 +10,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+from nvc.base.errors import ContainerError
 from nvc.linux import syscalls
 
 TYPE_CHECKING = False
@@ -129,16 +130,34 @@ class Published:
 class Threads:
     """For requests that a monitor may answer late: a thread each, and no more than one for a tenant at a time."""
 
-    #: As many monitors can be late at a time until others wait.
-    MOST = 256
+    #: As many monitors can be late at a time until others wait; requests of one tenant that wait for its monitor: as
+    #: many as a group has containers, and of admission's connections (nvc/agent/admission.py) few.
+    MOST, OF_ONE = 256, 64
 
     def __init__(self) -> None:
         self._pool = threads(self.MOST, "nvc-monitor")
 
     async def run(self, tenant: Tenant, act: Callable[[], None]) -> None:
-        """Raises what ``act`` raises."""
-        async with tenant.turn:
-            await asyncio.get_running_loop().run_in_executor(self._pool, act)
+        """Raises ContainerError where too many wait for this tenant, or its monitor hangs; what ``act`` raises."""
+        loop = asyncio.get_running_loop()
+        since = loop.time()
+        if tenant.waiting >= self.OF_ONE:
+            raise _hangs(tenant)
+        tenant.waiting += 1
+        try:
+            async with tenant.turn:
+                if tenant.hung_at > since:  # for one before this
+                    raise _hangs(tenant)
+                await loop.run_in_executor(self._pool, act)
+        except TimeoutError:
+            tenant.hung_at = loop.time()
+            raise
+        finally:
+            tenant.waiting -= 1
 
     def close(self) -> None:
         self._pool.shutdown(wait=False)
+
+
+def _hangs(tenant: Tenant) -> ContainerError:
+    return ContainerError(f"container {tenant.name}: its monitor does not answer", hint="end the container")

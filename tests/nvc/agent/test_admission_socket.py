@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import resource
@@ -16,6 +17,7 @@ import pytest
 from nvc.agent.admission import AdmissionSocket, bind
 from nvc.agent.container_state import ContainerProcess
 from nvc.agent.journal import Journal
+from nvc.agent.waiting import Threads
 from nvc.base.errors import NvcError
 from nvc.guard import channel
 from nvc.guard.channel import ADMISSION, ADMIT, HEAD, Connection, connect
@@ -178,3 +180,30 @@ def test_an_agent_without_descriptors_says_what_to_do(tmp_path: Path) -> None:
         asyncio.run(run())
     assert said[0]["message"] == "admit: no container is admitted now: too many open files"
     assert "raise LimitNOFILE of nvc-agent.service" in said[0]["hint"]
+
+
+def test_as_many_listeners_as_may_wait_for_one_tenant_keep_no_other_waiting(tmp_path: Path) -> None:
+    admitting = Admitting(tmp_path / "admit", answer=channel.DONE)
+    waits, answers = [Threads.OF_ONE * 4], list[bytes]()
+
+    async def admit(process: ContainerProcess, listener: int, connection: Connection) -> int:
+        os.close(listener)
+        waits[0] -= 1
+        if waits[0] >= 0:
+            await asyncio.sleep(60)
+        return channel.DONE
+
+    async def act() -> None:
+        with contextlib.ExitStack() as stack:
+            for _ in range(waits[0]):
+                waiting = stack.enter_context(connect(str(admitting.path)))
+                socket.send_fds(waiting, [REQUEST], [file] * 2)
+                await asyncio.sleep(0)
+            answers.append(await admitting.ask(REQUEST, 2))
+
+    admitting.admit = admit  # type: ignore[method-assign]
+    file = os.memfd_create("message")
+    os.write(file, MESSAGE)
+    admitting.run(act)
+    os.close(file)
+    assert answers == [HEAD.pack(channel.DONE, 0)]
