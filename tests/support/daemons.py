@@ -49,9 +49,12 @@ class Daemon:
     env: Mapping[str, str]
     log: Path
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    #: Of the machine's clock.
+    launched_s: float = field(default=0.0, init=False)
 
-    def start(self, ready: Ready, *, seconds: float = START_SECONDS) -> None:
-        """Start it and wait until it answers. Raises NotReady; then nothing of it runs."""
+    def launch(self) -> None:
+        """Start it; it may not answer yet."""
+        self.launched_s = time.time()
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 self.command,
@@ -61,6 +64,11 @@ class Daemon:
                 env=dict(self.env),
                 start_new_session=True,
             )
+
+    def start(self, ready: Ready, *, seconds: float = START_SECONDS) -> None:
+        """Start it and wait until it answers. Raises NotReady; then nothing of it runs."""
+        self.launch()
+        assert self.process is not None
         end = time.monotonic() + seconds
         while time.monotonic() < end and self.process.poll() is None:
             if ready():

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sysconfig
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 
 from nvc.agent.status import StatusTenant, ask
@@ -101,6 +102,7 @@ class Node:
         self.cdi = CDI_DIRECTORY
         self.env = {**cluster.env, **bed.env, "NVC_SIM": str(self.machine)}
         self.daemons: dict[str, Daemon] = {}
+        self._ready: dict[str, daemons.Ready] = {}
         _add_extra(Path(bed.commands.directory).parent / "lib/nvc-py")
 
     def start(self) -> None:
@@ -204,8 +206,12 @@ class Node:
         node = self.cluster.admin.find(f"/api/v1/nodes/{NAME}")
         if node is None:
             return False
-        conditions = {one["type"]: one["status"] for one in node["status"].get("conditions", [])}
-        return conditions.get("Ready") == "True"
+        ready = [one for one in node["status"].get("conditions", []) if one["type"] == "Ready"]
+        return any(
+            one["status"] == "True"
+            and datetime.fromisoformat(one["lastHeartbeatTime"]).timestamp() >= self.daemons["kubelet"].launched_s
+            for one in ready
+        )
 
     def start_driver(self, *options: str, instance: str = "driver") -> None:
         """``nvc-py kube driver``; kubelet knows it, and it has published, when this returns. Raises NotReady."""
@@ -229,7 +235,21 @@ class Node:
     def run(self, name: str, words: Sequence[str], ready: daemons.Ready) -> None:
         """Start a program, again where it was stopped. Raises daemons.NotReady."""
         self.daemons[name] = Daemon(name, words, self.env, self.place / f"{name}.log")
+        self._ready[name] = ready
         self.daemons[name].start(ready, seconds=60.0)
+
+    def revive(self, *names: str) -> None:
+        """Start again what has ended of these, as systemd does: no start waits for another daemon.
+
+        kubelet ends by itself when containerd does not answer at its start, and the driver waits for kubelet.
+        """
+        for name in names:
+            if self.daemons[name].has_ended():
+                self.daemons[name].launch()
+
+    def answer(self, *names: str) -> bool:
+        """Whether all of these run and answer."""
+        return not any(self.daemons[name].has_ended() for name in names) and all(self._ready[name]() for name in names)
 
     def reboot(self) -> None:
         """End everything at once and start it again with an empty /run, as a machine does."""

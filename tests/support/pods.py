@@ -131,19 +131,19 @@ class Pods:
 
     def running(self, pod: str, *, seconds: float = 60.0) -> Object:
         """The pod once all its containers run. Fails with its events."""
-        assert until(lambda: self._runs(pod), seconds=seconds), self._explain(pod)
+        assert until(lambda: self._runs(pod), seconds=seconds), self.explain(pod)
         return self.read(pod)
 
     def _runs(self, pod: str) -> bool:
         status = self.read(pod)["status"]
-        assert status.get("phase") != "Failed", self._explain(pod)
+        assert status.get("phase") != "Failed", self.explain(pod)
         states = status.get("containerStatuses", [])
         return status.get("phase") == "Running" and all("running" in one["state"] for one in states)
 
     def ended(self, pod: str, *, seconds: float = 60.0) -> Object:
         """The pod once it has ended."""
         phases = ("Succeeded", "Failed")
-        assert until(lambda: self.read(pod)["status"].get("phase") in phases, seconds=seconds), self._explain(pod)
+        assert until(lambda: self.read(pod)["status"].get("phase") in phases, seconds=seconds), self.explain(pod)
         return self.read(pod)
 
     def refused(self, pod: str, words: str, *, seconds: float = 60.0) -> str:
@@ -152,9 +152,9 @@ class Pods:
         def found() -> list[str]:
             return [event for event in self.events(pod) if words in event]
 
-        assert until(lambda: bool(found()), seconds=seconds), self._explain(pod)
+        assert until(lambda: bool(found()), seconds=seconds), self.explain(pod)
         states = self.read(pod)["status"].get("containerStatuses", [])
-        assert not any("running" in one["state"] for one in states), self._explain(pod)
+        assert not any("running" in one["state"] for one in states), self.explain(pod)
         return found()[0]
 
     def container(self, pod: str, number: int = 0) -> str:
@@ -174,7 +174,7 @@ class Pods:
         """Delete a pod and wait until kubelet says that it is gone."""
         path = f"{self._pods}/{pod}"
         self.api.delete(path)
-        assert until(lambda: self.api.find(path) is None, seconds=seconds), self._explain(pod)
+        assert until(lambda: self.api.find(path) is None, seconds=seconds), self.explain(pod)
         self.made.remove(path)
 
     def clear(self) -> None:
@@ -182,8 +182,13 @@ class Pods:
         for path in self.made:
             self.api.delete(path)
         for path in self.made:
-            assert until(lambda path=path: self.api.find(path) is None, seconds=120), path  # type: ignore[misc]
+            assert until(lambda path=path: self.api.find(path) is None, seconds=120), self.api.find(path)  # type: ignore[misc]
         self.made.clear()
 
-    def _explain(self, pod: str) -> str:
-        return "\n".join([str(self.read(pod).get("status")), *self.events(pod)])
+    def names(self) -> list[str]:
+        """Of the pods that were made and not removed by ``remove``."""
+        return [path.rpartition("/")[2] for path in self.made if path.startswith(self._pods)]
+
+    def explain(self, pod: str) -> str:
+        """Status and events."""
+        return "\n".join([pod, str((self.api.find(f"{self._pods}/{pod}") or {}).get("status")), *self.events(pod)])
