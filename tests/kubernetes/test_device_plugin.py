@@ -19,10 +19,10 @@ from tests.support.leftovers import until
 from tests.support.pods import Pods, pod
 
 Measured = Callable[[str, str, str], None]
-pytestmark = pytest.mark.timeout(1200)
 RESOURCE = "nvidia.com/gpu"
 #: Pods that are started in waves; the acceptance has 500.
 PODS = count("pods", 100)
+pytestmark = pytest.mark.timeout(900 + 3 * PODS)
 #: Of the machine h100x8: 81559 MiB.
 QUARTER = 81559 // 4 << 20
 SOCKET = Path(KUBELET_DIRECTORY) / DEVICE_PLUGINS / "nvc-nvidia.com-gpu.sock"
