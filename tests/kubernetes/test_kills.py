@@ -68,7 +68,7 @@ def test_kills_leave_nothing_behind(driver: Node, pods: Pods, measured: Measured
             slowest = max(
                 slowest, wait(driver, pods, lambda: driver.answer(*NAMES) and all(runs(pods, each) for each in claims))
             )
-            found = [one for one in look(driver, pods, claims, before) if one not in left]
+            found = look(driver, pods, claims, before, left)
             if found:
                 print("\n".join([*found, explain(driver, logs)]), flush=True)
             left += found
@@ -100,15 +100,15 @@ def wait(node: Node, pods: Pods, holds: Callable[[], bool]) -> float:
     return time.monotonic() - begun
 
 
-def look(node: Node, pods: Pods, claims: dict[str, str], before: set[str]) -> list[str]:
-    """Remove all pods, which run; what the node has beside their files and containers before that, and after it."""
+def look(node: Node, pods: Pods, claims: dict[str, str], before: set[str], known: list[str]) -> list[str]:
+    """Remove all pods, which run; what the node has beside theirs before that, and after it, and what is known."""
     files = {f"nvc.dev-claim_{pods.read_claim(claim)['metadata']['uid']}.yaml" for claim in claims.values()}
-    found = strays(node, before | files, {pods.container(name) for name in claims})
+    found = strays(node, before | files, {pods.container(name) for name in claims}, known)
     pods.clear()
-    return found + strays(node, before, set())
+    return found + strays(node, before, set(), [*known, *found])
 
 
-def strays(node: Node, files: set[str], containers: set[str]) -> list[str]:
+def strays(node: Node, files: set[str], containers: set[str], known: list[str]) -> list[str]:
     """Of these and what the node has, what is not in both after kubelet's retry."""
     found: list[str] = []
 
@@ -119,7 +119,8 @@ def strays(node: Node, files: set[str], containers: set[str]) -> list[str]:
             "container": {str(row["container"]) for row in rows(node)} ^ containers,
             "tenant": held ^ containers,
         }
-        found[:] = [f"{kind} {name}" for kind, names in wrong.items() for name in sorted(names)]
+        lines = [f"{kind} {name}" for kind, names in wrong.items() for name in sorted(names)]
+        found[:] = [line for line in lines if line not in known]
         return found == []
 
     until(none, seconds=RETRY_S + 30)

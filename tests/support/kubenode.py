@@ -73,8 +73,6 @@ _KUBELET = {
     "authorization": {"mode": "AlwaysAllow"},
     # A hybrid cgroup tree without systemd.
     "cgroupDriver": "cgroupfs",
-    "cgroupsPerQOS": False,
-    "enforceNodeAllocatable": [],
     "failCgroupV1": False,
     "failSwapOn": False,
     "localStorageCapacityIsolation": False,
