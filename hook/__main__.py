@@ -96,7 +96,8 @@ def _look(arguments: Arguments, directory: str, debug: str, stdin: int, program:
 
     inside = arguments.stage in state.INSIDE
     if inside:
-        state.require_inside(current)
+        hint = "the hook's entry has another stage than its args: write prestart or createRuntime there"
+        state.require_inside(current, hint)
     return Target(
         None if inside else state.require_pid(current),
         bundle.rootfs(config, current.root),

@@ -29,7 +29,7 @@ from hook.cdi_words import (
     switches,
     usage,
 )
-from nvc.base.errors import ContainerError, InputError, NvcError, UsageError, reason
+from nvc.base.errors import InputError, NvcError, UsageError, reason
 from nvc.base.gobool import TRUE
 
 TYPE_CHECKING = False
@@ -108,7 +108,7 @@ def _run(steps: list[tuple[str, Values]], debug: str, stdin: int) -> None:
         _limit_memory(calls[0][1], state.decode(state.read(stdin, timeout)), timeout, debug)
         return
     current = state.decode(_state(steps, stdin, timeout))
-    _require_inside(current.pid)
+    state.require_inside(current, "hooks of CDI specs belong to the stage createContainer")
     rootfs = _rootfs(current)
     shared = [values for name, values in steps if name == bundle.SHARE_HOOK]
     final = tuple(text for values in shared for text in values.get(bundle.FIXED, ()))
@@ -209,20 +209,6 @@ def _rootfs(current: state.State) -> str:
         return bundle.rootfs(bundle.Bundle(current.bundle, env=(), root="", privileged=False), current.root)
     config = bundle.decode(bundle.read(current.bundle), current.bundle)
     return bundle.rootfs(config, current.root)
-
-
-def _require_inside(pid: int) -> None:
-    """At any other stage than createContainer, what is done here would be done to the host's mounts."""
-    if pid <= 1:  # what runc and crun say at createContainer in a pid namespace
-        return
-    try:
-        theirs, ours = os.stat(f"/proc/{pid}/ns/mnt"), os.stat("/proc/self/ns/mnt")
-    except OSError:
-        return
-    if (theirs.st_dev, theirs.st_ino) != (ours.st_dev, ours.st_ino):
-        raise ContainerError(
-            "not in the container's mount namespace", hint="hooks of CDI specs belong to the stage createContainer"
-        )
 
 
 def _link_arguments(values: Values) -> tuple[object, ...]:

@@ -16,9 +16,6 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _DESCRIPTORS = 1 << 16
 #: Descriptors that stay open: what a process that was forked in advance (``hook.warm``) talks to its helper with.
 kept: set[int] = set()
-#: The process that such a process works for, and its start time (field 22 of its stat); 0 for none.
-caller = 0
-caller_started = 0
 _ALLOWED = ("NVIDIA_CTK_CONFIG_FILE_PATH", "XDG_CONFIG_HOME", "CUDA_MPS_PIPE_DIRECTORY")
 
 

@@ -110,23 +110,25 @@ def require_pid(state: State) -> int:
     return state.pid
 
 
-def require_inside(state: State) -> None:
+def require_inside(state: State, hint: str) -> None:
     """Raises ContainerError when this process is not in the container's mount namespace, as a createContainer hook is.
 
-    Outside of it, everything would be mounted on the host. Runtimes report no pid there, or that of a process in the
-    same namespace; one that is gone, or may not be looked at, tells nothing.
+    Outside of it, everything would be mounted on the host. Runtimes report the container's first process, by its number
+    in the pid namespace that the hook is in, too: 1, or another one in a namespace that the container joined. crun
+    reports none there. One that is gone, or may not be looked at, tells nothing.
     """
     if state.pid <= 1:
         return
+    from nvc.linux.process import first_of_namespace
+
+    pid, number = first_of_namespace()
     try:
-        ours, theirs = (os.stat(f"/proc/{process}/ns/mnt") for process in ("self", state.pid))
+        ours = os.stat("/proc/self/ns/mnt")
+        theirs = os.stat(f"/proc/{pid if number == state.pid else state.pid}/ns/mnt")
     except OSError:
         return
     if (ours.st_dev, ours.st_ino) != (theirs.st_dev, theirs.st_ino):
-        raise ContainerError(
-            "called as createContainer, but not in the container's mount namespace",
-            hint="the hook's entry has another stage than its args: write prestart or createRuntime there",
-        )
+        raise ContainerError("called as createContainer, but not in the container's mount namespace", hint=hint)
 
 
 def _pid(state: dict[str, Any]) -> int:

@@ -36,14 +36,7 @@ def inside(words: Sequence[str]) -> bool:
 
 def programs() -> Programs:
     """All of them."""
-    return Programs(
-        configure.outcome, hook.outcome, cdi.outcome, runtime.outcome, outside, inside, process.kept.update, works_for
-    )
-
-
-def works_for(caller: int, started: int) -> None:
-    """What is done from now on is done for that process."""
-    process.caller, process.caller_started = caller, started
+    return Programs(configure.outcome, hook.outcome, cdi.outcome, runtime.outcome, outside, inside, process.kept.update)
 
 
 def run() -> NoReturn:

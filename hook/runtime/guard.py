@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 
-from hook import process
 from hook.bundle import GUARD, SHARE, fixed
 from hook.runtime import hooks, shares, spec
 from hook.swarm import own
 from nvc.base.errors import InputError, PrivilegeError
+from nvc.linux import process
 from nvc.model import MODESET_MINOR, NVIDIA_MAJOR
 from nvc.request.injection import ShareRequest
 

@@ -22,6 +22,11 @@ _EXIT_ON_ERROR = 1
 #: proc(5): of /proc/PID/stat, the place behind the name; linux/sched.h.
 _FLAGS, _PF_EXITING = 6, 0x4
 _LOOKS = 10
+_ANCESTORS = 64
+#: The process that this one works for, where it was forked by another one (``nvc.prefork``), and when that started
+#: (field 22 of its stat); 0 for none.
+caller = 0
+caller_started = 0
 
 
 def fork(function: Callable[[], int | None]) -> int:
@@ -113,6 +118,30 @@ def process_name(pid: int) -> str:
     except OSError:
         return ""
     return "".join(char if char.isprintable() else "?" for char in name)
+
+
+def first_of_namespace() -> tuple[int, int]:
+    """The outermost one of this process (its caller) and its ancestors that is in the same pid namespace: its number in
+    /proc, and in that namespace. (0, 0) where /proc is of that namespace itself, or does not say.
+
+    It is the first process of the container whose hook this one is. That has the number 1, unless it joined the
+    namespace (of a pod, or with ``--pid=container:``).
+    """
+    found = 0, 0
+    depth, pid = 0, str(caller or "self")
+    try:
+        for _ in range(_ANCESTORS):
+            with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace", newline="\n") as file:
+                fields = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+            numbers = fields["NSpid"].split()
+            depth = depth or len(numbers)
+            if depth == 1 or len(numbers) != depth:
+                return found
+            found = int(numbers[0]), int(numbers[-1])
+            pid = fields["PPid"]
+    except (OSError, KeyError, ValueError):
+        pass
+    return 0, 0
 
 
 def thread_id(pid: int, number: int) -> int:

@@ -49,7 +49,6 @@ class Programs(Record):
     outside: whether words ask for a hook's stage outside of the container; raises NvcError for a mistake.
     inside: whether words of CDI's hook ask for what is done in the container's mount namespace.
     keep: tells the hook, which closes what it inherited, of descriptors that are to stay.
-    works_for: the caller's pid, and when it started.
     """
 
     configure: Callable[[], int]
@@ -59,7 +58,6 @@ class Programs(Record):
     outside: Callable[[Sequence[str], str], bool]
     inside: Callable[[Sequence[str]], bool]
     keep: Callable[[Iterable[int]], None]
-    works_for: Callable[[int, int], None]
 
 
 class Request(Record):

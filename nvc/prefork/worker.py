@@ -15,13 +15,13 @@ import struct
 import sys
 
 from nvc.linux import memory, namespaces, rights
+from nvc.linux import process as linux_process
 from nvc.linux.fd import Fd
 from nvc.linux.process import close_all_but
 from nvc.prefork import caller, service
 from nvc.prefork import request as prefork_request
 from nvc.prefork.caller import ProcessAttributes
 from nvc.prefork.request import CDI, CONFIGURE, DESCRIPTORS, FORKED, LIMIT, RUNTIME
-from nvc.share import place
 from rpc import process
 
 TYPE_CHECKING = False
@@ -130,8 +130,7 @@ def fork(
 
     def work() -> int:
         if request.program in FORKED:
-            place.caller = caller
-            programs.works_for(caller, started)
+            linux_process.caller, linux_process.caller_started = caller, started
         return _serve(request, descriptors, attributes, ours, programs, None)
 
     return start(work)

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import os
 
-from nvc.linux import rights
+from nvc.linux import process, rights
 from nvc.share import store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nvc.model import Container
-
-_PROCESSES = 64
-#: The number that a container's first process has in its own pid namespace.
-_FIRST = "1"
-#: The process that this one works for, where it was forked by another one (``nvc.prefork``): 0 for none.
-caller = 0
 
 
 def directory() -> str:
@@ -31,25 +25,9 @@ def directory() -> str:
 def first_process(container: Container) -> int:
     """The container's first process as /proc numbers it; 0 when nothing tells.
 
-    Without its pid we are in its namespaces: in a createContainer hook and in LXC's /proc is the host's, and the first
-    process is the ancestor that is 1 in its own namespace.
+    Without its pid we are in its namespaces, in a createContainer hook or LXC's, and /proc is the host's.
     """
-    if container.supervised:
-        return container.pid
-    try:
-        pid = str(caller) if caller else os.readlink("/proc/self")
-        for _ in range(_PROCESSES):
-            with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace", newline="\n") as file:
-                fields = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
-            numbers = fields["NSpid"].split()
-            if len(numbers) > 1 and numbers[-1] == _FIRST:
-                return int(numbers[0])
-            pid = fields["PPid"]
-            if pid == "0":
-                break
-    except (OSError, KeyError, ValueError):
-        pass
-    return 0
+    return container.pid if container.supervised else process.first_of_namespace()[0]
 
 
 def key(identifier: str, container: Container) -> str:

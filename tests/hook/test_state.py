@@ -184,13 +184,13 @@ def test_a_create_container_hook_must_be_in_the_container() -> None:
         return State("c", "created", pid, "/b")
 
     for pid in (0, 1, os.getpid(), PID_LIMIT):
-        require_inside(state(pid))
+        require_inside(state(pid), "")
     script = ["unshare", "-Urm", "sh", "-c", "echo; exec sleep 60"]
     with subprocess.Popen(script, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         other.stdout.readline()
         try:
             with pytest.raises(ContainerError, match="not in the container's mount namespace"):
-                require_inside(state(other.pid))
+                require_inside(state(other.pid), "")
         finally:
             other.kill()

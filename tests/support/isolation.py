@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import pickle
 import select
 import signal
+import subprocess
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
+
+from tests.support.leftovers import until
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWPID = 0x20000000
@@ -150,3 +155,15 @@ def _second_child(function: Callable[..., Any], args: tuple[Any, ...], pipe: int
             os._exit(_call(function, args, pipe))
     os.close(pipe)
     return os.waitstatus_to_exitcode(os.waitpid(init, 0)[1])
+
+
+@contextlib.contextmanager
+def pid_namespace() -> Iterator[int]:
+    """The pid of a process that is the first one of a pid namespace, as a pod's pause process is."""
+    with subprocess.Popen(["unshare", "--pid", "--fork", "--kill-child", "sleep", "300"]) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        try:
+            assert until(lambda: bool(children.read_text().split()), seconds=10)
+            yield int(children.read_text().split()[0])
+        finally:
+            process.kill()

@@ -13,6 +13,7 @@ from nvc.sim import host
 from tests.support import rootfs, sight
 from tests.support.bed import Bed, gpu_env
 from tests.support.bundle import Container, Hook
+from tests.support.isolation import pid_namespace
 from tests.support.runtimes import OciRuntime
 
 pytestmark = pytest.mark.system
@@ -45,6 +46,19 @@ def test_one_gpu_of_eight(bed: Bed, runtime: OciRuntime, namespaces: tuple[str, 
         "/dev/nvidiactl": "ENXIO",
         **{path: "EPERM" for path, _, _ in others},
     }
+
+
+def test_in_the_pid_namespace_of_another_container(bed: Bed, runtime: OciRuntime) -> None:
+    """A pod's, or ``--pid=container:``. runc tells hooks the number there, which /proc has for another process."""
+    with pid_namespace() as other:
+        hooks = {STAGE: [bed.hook(STAGE)]}
+        joined = {"pid": f"/proc/{other}/ns/pid"}
+        look = sight.arguments(nodes=["/dev/nvidia0"])
+
+        result = bed.run(runtime, Container(bed.rootfs(), look, gpu_env("0"), hooks, joined=joined))
+
+    assert (result.code, result.complaints) == (0, "")
+    assert sight.read(result.out).nodes == {"/dev/nvidia0": "ENXIO"}
 
 
 def test_an_inventory_made_where_nvml_works_has_the_gpus_of_others(bed: Bed, runtime: OciRuntime) -> None:

@@ -13,6 +13,7 @@ from tests.support import pod_bundle
 from tests.support.agentbed import RunningAgent
 from tests.support.bed import Bed
 from tests.support.bundle import Container
+from tests.support.isolation import pid_namespace
 from tests.support.required import ONCE, agent, bed, behind, is_beyond, program, rules, tree
 from tests.support.runtimes import OciRuntime
 
@@ -55,6 +56,30 @@ def test_its_hooks_are_one_process(
 
     assert behind(bed, runc, agent).run(Container(tree, ONCE), edit=edit).code == 0
     assert len(_hooks(bundle)) == 1
+
+
+def test_it_starts_in_its_pods_pid_namespace(
+    bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path, prepare_pod: Edit
+) -> None:
+    """shareProcessNamespace. runc tells hooks the number there, which /proc has for another process."""
+    before = len(agent.of("tenant"))
+
+    with pid_namespace() as pause:
+
+        def edit(place: Path) -> None:
+            prepare_pod(place)
+            config = json.loads((place / "config.json").read_text())
+            config["linux"]["namespaces"] = [
+                one | ({"path": f"/proc/{pause}/ns/pid"} if one["type"] == "pid" else {})
+                for one in config["linux"]["namespaces"]
+            ]
+            (place / "config.json").write_text(json.dumps(config))
+
+        result = behind(bed, runc, agent).run(Container(tree, ONCE), edit=edit)
+
+    assert (result.code, "failed=0 passed=0" in result.out) == (0, True), result.text
+    [tenant] = agent.of("tenant")[before:]
+    assert "mem=4Gi,weight=300" in str(tenant["gpus"])
 
 
 def _hooks(bundle: Path) -> list[object]:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nvc.agent import cgroups
-from tests.support import leftovers
 from tests.support.agentbed import Held, RunningAgent
 from tests.support.attacks import SOURCES
 from tests.support.bed import Bed
 from tests.support.bundle import Container
 from tests.support.cgroupview import ROOT, remove_when_empty
+from tests.support.isolation import pid_namespace
 from tests.support.runtimes import OciRuntime
 from tests.support.tenants import build_static
 from tests.system.test_agent import agent, behind, empty, machine, tenant, tree
@@ -35,18 +34,6 @@ SECONDS, TRIES = 0.1, 3
 
 def one_gib(tree: Path, **changes: object) -> Container:
     return replace(tenant(tree, "1", "1024", "0", share="mem=1Gi"), **changes)  # type: ignore[arg-type]
-
-
-@contextlib.contextmanager
-def holder() -> Iterator[int]:
-    """The pid of a process that is the first one of a pid namespace, as a pod's pause process is."""
-    with subprocess.Popen(["unshare", "--pid", "--fork", "--kill-child", "sleep", "300"]) as process:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        try:
-            assert leftovers.until(lambda: bool(children.read_text().split()), seconds=10)
-            yield int(children.read_text().split()[0])
-        finally:
-            process.kill()
 
 
 def seconds_to_end(pid: int, victims: tuple[int, ...]) -> float:
@@ -115,7 +102,7 @@ def test_a_container_in_the_host_s_pid_namespace(
 
 
 def test_one_of_two_containers_of_a_pod(bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path) -> None:
-    with holder() as pause:
+    with pid_namespace() as pause:
         pod = one_gib(tree, joined={"pid": f"/proc/{pause}/ns/pid"})
         with Held(behind(bed, runc, agent), pod) as kept:
             assert kept.line() == "held"

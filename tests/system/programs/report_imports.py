@@ -9,6 +9,7 @@ import sys
 
 sys.path.extend([sys.argv[1], f"{sys.argv[1]}/deps"])
 from hook.warm import programs
+from nvc.linux import process
 from nvc.prefork import worker
 from nvc.prefork.runtimes import parent_and_start
 
@@ -28,6 +29,6 @@ os._exit = told
 sys.argv = sys.argv[3:]
 made = programs()
 if sys.argv[0] == "nvc-runtime":
-    made.works_for(os.getppid(), parent_and_start(os.getppid())[1])
+    process.caller, process.caller_started = os.getppid(), parent_and_start(os.getppid())[1]
 run = {"nvc-hook": made.hook, "nvc-cdi-hook": made.cdi, "nvc-runtime": made.runtime}.get(sys.argv[0], made.configure)
 os._exit(run())
