@@ -109,22 +109,40 @@ def _run(steps: list[tuple[str, Values]], debug: str, stdin: int) -> None:
         return
     current = state.decode(_state(steps, stdin, timeout))
     state.require_inside(current, "hooks of CDI specs belong to the stage createContainer")
-    rootfs = _rootfs(current)
     shared = [values for name, values in steps if name == bundle.SHARE_HOOK]
     final = tuple(text for values in shared for text in values.get(bundle.FIXED, ()))
-    fields, spec = _share_fields(current, final) if shared else ((), "")
     from nvc.base.log import open_log
     from nvc.cdi import hooks, worker
 
     log = open_log(debug)
-    target = hooks.HookTarget(rootfs, timeout, current.id, *fields)
 
+    # In the worker, which is forked: what this process touches before is copied twice.
     def work() -> None:
+        config = _Config(current)
+        fields, spec = _share_fields(config, final) if shared else ((), "")
+        target = hooks.HookTarget(_rootfs(config), timeout, current.id, *fields)
         for function, given in calls:
             arguments = (given[0] or spec, *given[1:]) if function == bundle.SHARE_HOOK else given
             getattr(hooks, function)(target, *arguments, log)
 
     worker.run(work, timeout, ldconfig=any(function == "update_ldcache" for function, _ in calls))
+
+
+class _Config:
+    """The config.json of the container's bundle, read once, when it is asked for."""
+
+    def __init__(self, current: state.State) -> None:
+        self.state = current
+        self._content: dict[str, Any] = {}
+        self._bundle: bundle.Bundle | None = None
+
+    def read(self) -> tuple[dict[str, Any], bundle.Bundle]:
+        """All of it, and what is used of it. Raises InputError."""
+        if self._bundle is None:
+            path = self.state.bundle
+            self._content = bundle.parse(bundle.read(path), path)
+            self._bundle = bundle.look(self._content, path)
+        return self._content, self._bundle
 
 
 def _state(steps: list[tuple[str, Values]], stdin: int, timeout: float) -> bytes:
@@ -178,7 +196,7 @@ def _gpus(config: dict[str, Any]) -> list[str]:
     return [uuid for args in after for uuid in read(args)[1].get("gpu-id", [])]
 
 
-def _share_fields(current: state.State, final: tuple[str, ...]) -> tuple[tuple[Any, ...], str]:
+def _share_fields(given: _Config, final: tuple[str, ...]) -> tuple[tuple[Any, ...], str]:
     """What ``nvc.cdi.hooks.HookTarget`` has for a share, from its annotation on, and a share spec.
 
     final: the fixed settings of this start; those of the container's other hooks are added.
@@ -186,10 +204,10 @@ def _share_fields(current: state.State, final: tuple[str, ...]) -> tuple[tuple[A
     now may only be tighter. Raises InputError. Where the bundle is not to be read (that of a rootless container may not
     be), the annotations of the state count.
     """
+    current = given.state
     if current.share and not os.access(f"{current.bundle}/config.json", os.R_OK):
         return (current.share, {}, "", {}, False, {}, final), ""
-    content = bundle.parse(bundle.read(current.bundle), current.bundle)
-    config = bundle.look(content, current.bundle)
+    content, config = given.read()
     share, variables = dict(config.annotations).get(bundle.SHARE, current.share), environment.parse(config.env)
     final = tuple(dict.fromkeys((*final, *bundle.fixed(content, "", current.bundle))))
     fields = share, variables, current.bundle, config.seccomp, config.guard_off, content, final, config.name
@@ -202,13 +220,13 @@ def _share_fields(current: state.State, final: tuple[str, ...]) -> tuple[tuple[A
     return fields, f"mem={most}Mi" if most else ""
 
 
-def _rootfs(current: state.State) -> str:
+def _rootfs(given: _Config) -> str:
     """The container's root. Raises InputError, ContainerError."""
+    current = given.state
     if current.root.startswith("/"):
         # crun tells it; the bundle of a rootless container may be unreadable here.
         return bundle.rootfs(bundle.Bundle(current.bundle, env=(), root="", privileged=False), current.root)
-    config = bundle.decode(bundle.read(current.bundle), current.bundle)
-    return bundle.rootfs(config, current.root)
+    return bundle.rootfs(given.read()[1], current.root)
 
 
 def _link_arguments(values: Values) -> tuple[object, ...]:

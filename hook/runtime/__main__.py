@@ -38,7 +38,7 @@ def main(argv: Sequence[str], program: str, own: str) -> int:
         journal.add(config.runtime_debug, as_json=False, level="debug" if chosen.debug else config.log_level)
         guarded = False
         if chosen.edits:
-            guarded = _edit(chosen, config, problem, own, journal)
+            guarded = _edit(chosen, spec.read(_directory(chosen)), config, problem, own, journal)
         elif problem is not None:
             journal.warn(str(problem))
         elif chosen.version and not chosen.name:
@@ -78,12 +78,16 @@ def edit(argv: Sequence[str], program: str) -> int:
         config, problem = _settings(program)
         journal.add(chosen.log, as_json=chosen.log_format == "json", level="warning")
         journal.add(config.runtime_debug, as_json=False, level="debug" if chosen.debug else config.log_level)
-        if problem is not None or chosen.name not in command.EDITED or not _only_shares(chosen, config):
+        if problem is not None or chosen.name not in command.EDITED:
+            return SKIPPED
+        directory = _directory(chosen)
+        content = spec.read(directory)
+        if not _only_shares(content, config, directory):
             return SKIPPED
     except NvcError:
         return SKIPPED
     try:
-        return 0 if _edit(chosen, config, problem, "", journal) else SKIPPED
+        return 0 if _edit(chosen, content, config, problem, "", journal) else SKIPPED
     except NvcError as error:
         return _fail(program, error, journal)
     except Exception as error:
@@ -97,14 +101,12 @@ def outcome() -> int:
     return edit(sys.argv[1:], os.path.basename(sys.argv[0]))
 
 
-def _only_shares(chosen: Command, config: HookConfig) -> bool:
+def _only_shares(content: dict[str, Any], config: HookConfig, directory: str) -> bool:
     """Whether what the engine wrote gives the container its GPUs, and it asks for no others. Raises InputError."""
     from hook import request
     from hook.runtime import hooks
     from hook.runtime.modify import annotated_devices
 
-    directory = _directory(chosen)
-    content = spec.read(directory)
     found = bundle.look(content, directory)
     if not _may_share(content) or hooks.present(content, directory):
         return False
@@ -139,10 +141,16 @@ def _settings(program: str) -> tuple[HookConfig, InputError | None]:
     return config, problem
 
 
-def _edit(chosen: Command, config: HookConfig, problem: InputError | None, own: str, journal: Journal) -> bool:
+def _edit(
+    chosen: Command,
+    content: dict[str, Any],
+    config: HookConfig,
+    problem: InputError | None,
+    own: str,
+    journal: Journal,
+) -> bool:
     """Change config.json if the container asks for GPUs. Is it guarded? Raises NvcError: nothing is changed."""
     directory = _directory(chosen)
-    content = spec.read(directory)
     found = bundle.look(content, directory)
     env = environment.parse(found.env)
     annotated = any(key.startswith(config.annotation_prefixes) for key, _ in found.annotations)

@@ -234,15 +234,18 @@ class Metrics(Part):
 
 
 class Prefork(Part):
-    """The pre-fork server that does ``configure`` for clients."""
+    """The pre-fork server that does the work of a container's start for clients. inventory: the machine's file."""
 
     _standby: Standby
+
+    def __init__(self, inventory: str) -> None:
+        self._inventory = inventory
 
     async def start(self, agent: Agent) -> None:
         def tell(text: str) -> None:
             agent.journal.write("warning", message=text)
 
-        self._standby = Standby(report=tell)
+        self._standby = Standby(report=tell, inventory=self._inventory)
         if agent.options.directory != DIRECTORY:
             return  # clients know one place only
         try:

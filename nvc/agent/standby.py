@@ -13,6 +13,7 @@ from pathlib import Path
 
 import nvc
 from nvc.base.errors import AgentError, reason
+from nvc.driver.places import CACHE
 from nvc.share.protocol import DIRECTORY
 
 TYPE_CHECKING = False
@@ -34,9 +35,19 @@ LAST_WORK = 30.0
 
 
 class Standby:
-    """``start``, then ``renew`` at will, then ``stop``. report: gets a line when something is not as it should be."""
+    """``start``, then ``renew`` at will, then ``stop``. report: gets a line when something is not as it should be.
 
-    def __init__(self, path: str = RUN, report: Callable[[str], None] = lambda line: None, library: str = "") -> None:
+    inventory: the machine's file (``nvc.driver.places.cache_path``).
+    """
+
+    def __init__(
+        self,
+        path: str = RUN,
+        report: Callable[[str], None] = lambda line: None,
+        library: str = "",
+        inventory: str = CACHE,
+    ) -> None:
+        self._inventory = inventory
         self._path = path
         self._report = report
         self._library = library or str(Path(nvc.__file__).resolve().parents[1])
@@ -117,7 +128,7 @@ class Standby:
     async def _spawn(self, listener: socket.socket) -> Process:
         try:
             process = await asyncio.create_subprocess_exec(
-                *command(listener.fileno(), self._library),
+                *command(listener.fileno(), self._library, self._inventory),
                 pass_fds=(listener.fileno(),),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
@@ -171,6 +182,6 @@ def listen(path: str) -> socket.socket:
     return listener
 
 
-def command(listener: int, library: str) -> list[str]:
+def command(listener: int, library: str, inventory: str = CACHE) -> list[str]:
     """What is executed for a pre-fork server with that socket; the caller hands the descriptor down."""
-    return [f"{library}/bin/{PROGRAM}", str(listener), library, str(os.getpid())]
+    return [f"{library}/bin/{PROGRAM}", str(listener), library, str(os.getpid()), inventory]

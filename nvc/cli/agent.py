@@ -24,6 +24,7 @@ from nvc.agent.xids import Xids
 from nvc.base.errors import NvcError, PrivilegeError
 from nvc.cli.settings import Settings
 from nvc.driver.pageable import ask
+from nvc.driver.places import cache_path
 from nvc.model import Host
 from nvc.sim import host
 
@@ -66,7 +67,7 @@ def agent(settings: Settings | None, directory: str, store: str, config: str) ->
     counters = EnergyCounters(machine, general.uid, general.gid)
     suspending, idleness = Suspending(), Idleness()
     moving = (suspending, idleness, Ranges(suspending, idleness))
-    parts = (Accounting(counters), Scheduling(), Probing(), *moving, Xids(), Metrics(), Prefork())
+    parts = (Accounting(counters), Scheduling(), Probing(), *moving, Xids(), Metrics(), Prefork(cache_path(machine)))
     made = Agent(options, journal, inventory, parts)
     asyncio.run(made.run(Systemd(os.environ)))
 

@@ -253,12 +253,20 @@ def ioctl(pairs: Sequence[tuple[int, int]]) -> Call:
     return "ioctl", others, [[_masked(1, mask, value)] for mask, value in pairs]
 
 
+#: Made once: what is in it is not changed.
+_known: list[tuple[Call, ...]] = []
+
+
+def prepare() -> None:
+    """Compute what depends on no profile, in a process whose forks need it."""
+    _calls()
+
+
 def _calls() -> tuple[Call, ...]:
-    return (
-        ioctl(announced()),
-        ("mmap", _covers_mmap(), _announced_mmap()),
-        ("mmap2", _covers_mmap(), _announced_mmap()),
-    )
+    if not _known:
+        mmap = _covers_mmap(), _announced_mmap()
+        _known.append((ioctl(announced()), ("mmap", *mmap), ("mmap2", *mmap)))
+    return _known[0]
 
 
 def _announced_mmap() -> list[list[dict[str, Any]]]:

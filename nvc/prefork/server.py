@@ -21,6 +21,7 @@ import time
 
 from nvc.base import record
 from nvc.driver import inventory
+from nvc.guard import filter
 from nvc.linux import memory, rights
 from nvc.prefork import caller as prefork_caller
 from nvc.prefork import packets, worker
@@ -75,12 +76,13 @@ class _Session:
 
 
 class Server:
-    """The loop. ``listener`` is non-blocking. library: the directory of our packages."""
+    """The loop. ``listener`` is non-blocking. library: the directory of our packages. inventory: the machine's file."""
 
-    def __init__(self, listener: socket.socket, library: str, programs: Programs) -> None:
+    def __init__(self, listener: socket.socket, library: str, programs: Programs, inventory: str) -> None:
         self._listener = listener
         self._library = library
         self._programs = programs
+        self._inventory = inventory
         self._stamp = stamp_of(library)
         self._ours = prefork_caller.standing("self")
         self._attributes = prefork_caller.attributes_of(os.getpid())
@@ -125,7 +127,7 @@ class Server:
         """Fork the standby worker, unless there is work: it would be in its way."""
         if self._standby or self._working or not self._serving or time.monotonic() < self._not_before:
             return
-        inventory.read_ahead()
+        inventory.read_ahead(self._inventory)
         try:
             self._standby = StandbyWorker(self._attributes, self._programs)
         except OSError:
@@ -373,8 +375,8 @@ def stamp_of(library: str) -> tuple[int, ...]:
 
 
 def run(programs: Programs) -> NoReturn:
-    """``LISTENER LIBRARY PARENT``: serve; standard output is told when it begins. For ``nvc.agent.standby``."""
-    listener, library, parent = sys.argv[1:]
+    """``LISTENER LIBRARY PARENT INVENTORY``: serve; standard output is told when it begins (``nvc.agent.standby``)."""
+    listener, library, parent, inventory_path = sys.argv[1:]
     # Not SIGKILL: what runs for a container comes to its end also without an agent.
     rights.parent_death_signal(int(parent), signal.SIGTERM)
     rights.set_name("nvc:[warm]")
@@ -382,13 +384,14 @@ def run(programs: Programs) -> NoReturn:
     for module in worker.MODULES:
         __import__(module)
     record.prepare()
+    filter.prepare()
     wake, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, lambda *_: None)
     for one in (signal.SIGINT, signal.SIGHUP):
         signal.signal(one, signal.SIG_IGN)  # a terminal's, for the agent, which says what it means for us
     os.chdir("/")
-    loop = Server(socket.socket(fileno=int(listener)), library, programs)
+    loop = Server(socket.socket(fileno=int(listener)), library, programs, inventory_path)
     if stamp != stamp_of(library):
         os._exit(STALE)
     # What is there now stays: a fork that looks for garbage among it would only copy its pages.

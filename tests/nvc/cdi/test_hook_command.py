@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hook.cdi import _ARGUMENTS, _share_fields, serve
+from hook.cdi import _ARGUMENTS, _Config, _share_fields, serve
 from hook.cdi_words import HOOKS, THEN, read
 from hook.state import State
 from nvc.cdi import generate
@@ -194,7 +194,7 @@ def test_a_share_that_is_decided_later_keeps_the_memory_limit(tmp_path: Path) ->
     }
     for hooks, expected in ((config["hooks"], "mem=2048Mi"), ({}, ""), (fixed, "")):
         (tmp_path / "config.json").write_text(json.dumps({**config, "hooks": hooks}))
-        assert _share_fields(found, ())[1] == expected
+        assert _share_fields(_Config(found), ())[1] == expected
 
 
 def test_noop_reads_nothing(capfd: pytest.CaptureFixture[str]) -> None:

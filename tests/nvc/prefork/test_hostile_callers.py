@@ -99,7 +99,7 @@ def test_callers_that_keep_on_connecting_leave_the_others_their_turn() -> None:
             return 0
 
     listener = Endless()
-    made = server.Server(listener, str(ROOT), PROGRAMS)  # type: ignore[arg-type]
+    made = server.Server(listener, str(ROOT), PROGRAMS, "")  # type: ignore[arg-type]
     made._accept()
 
     assert 0 < listener.count <= 64

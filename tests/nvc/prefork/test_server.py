@@ -140,7 +140,7 @@ class Process:
         self.path = str(directory / "run")
         listener = standby.listen(self.path)
         self.popen = subprocess.Popen(
-            [*start, str(listener.fileno()), str(ROOT), str(os.getpid())],
+            [*start, str(listener.fileno()), str(ROOT), str(os.getpid()), ""],
             pass_fds=(listener.fileno(),),
             stdout=subprocess.PIPE,
         )

@@ -28,7 +28,7 @@ class Busy(server.Server):
     """A server that was busy with other clients for longer than it waits for any."""
 
     def __init__(self, place: Path, client: socket.socket) -> None:
-        super().__init__(standby.listen(str(place / "run")), str(ROOT), programs())
+        super().__init__(standby.listen(str(place / "run")), str(ROOT), programs(), "")
         self._listener.setblocking(False)
         self.begun: list[int] = []
         client.connect(str(place / "run"))
