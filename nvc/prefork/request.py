@@ -7,6 +7,7 @@ line and everything unusual goes to the Python program, which costs its caller a
 
 from __future__ import annotations
 
+import os
 import struct
 import sys
 
@@ -71,6 +72,12 @@ class Request(Record):
     environment: dict[str, str]
     mask: int
     stamp: tuple[int, ...]
+
+
+def stamp_of(library: str) -> tuple[int, ...]:
+    """What tells one installation, and one version of it, from another (native/client/request.c). Raises OSError."""
+    found = os.stat(f"{library}/nvc/__init__.py")
+    return found.st_dev, found.st_ino, *divmod(found.st_ctime_ns, 10**9)
 
 
 def decode(packet: bytes) -> Request:

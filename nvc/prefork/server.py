@@ -28,20 +28,19 @@ from nvc.prefork import packets, worker
 from nvc.prefork import request as prefork_request
 from nvc.prefork.caller import Caller
 from nvc.prefork.closer import Closer
-from nvc.prefork.request import DESCRIPTORS, FORKED, LIMIT, RUNTIME, Programs, Refused, Request
+from nvc.prefork.editor import Editor, Editors
+from nvc.prefork.request import DESCRIPTORS, FORKED, LIMIT, RUNTIME, Programs, Refused
 from nvc.prefork.runtimes import Runtimes
+from nvc.prefork.session import CLIENT_TIMEOUT_S, Session
 from nvc.prefork.worker import StandbyWorker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from nvc.prefork.caller import ProcessAttributes
 
 #: At once: as many containers as an engine starts together, some times over. Above it clients help themselves.
 MAX_SESSIONS = 256
-#: Seconds that a client may take for a packet that it owes.
-CLIENT_TIMEOUT_S = 2.0
 #: Exit status of a pre-fork server whose modules have been replaced on the disk: the agent starts another.
 STALE = 75
 #: Seconds between two standby workers when one did not last.
@@ -53,28 +52,6 @@ _MAX_ACCEPTED = 32
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-class _Session:
-    """One client. ``pid`` is 0 until the work has begun."""
-
-    def __init__(self, connection: socket.socket, caller: Caller) -> None:
-        self.connection = connection
-        self.caller = caller
-        self.until = time.monotonic() + CLIENT_TIMEOUT_S
-        self.request: Request | None = None
-        self.packet = b""
-        self.attributes: ProcessAttributes | None = None
-        self.descriptors: list[int] = []
-        self.pid = 0
-        self.pidfd = -1
-        #: The worker, if it was forked in advance. signalled: the client has handed a signal on.
-        self.standby: StandbyWorker | None = None
-        self.signalled = False
-
-    def close_descriptors(self) -> None:
-        packets.close_all(self.descriptors)
-        self.descriptors = []
-
-
 class Server:
     """The loop. ``listener`` is non-blocking. library: the directory of our packages. inventory: the machine's file."""
 
@@ -83,20 +60,21 @@ class Server:
         self._library = library
         self._programs = programs
         self._inventory = inventory
-        self._stamp = stamp_of(library)
+        self._stamp = prefork_request.stamp_of(library)
         self._ours = prefork_caller.standing("self")
         self._attributes = prefork_caller.attributes_of(os.getpid())
         self._poll = select.poll()
         self._poll.register(listener, select.POLLIN)
         #: By the descriptor of its connection, and of its process.
-        self._sessions: dict[int, _Session] = {}
-        self._working: dict[int, _Session] = {}
+        self._sessions: dict[int, Session] = {}
+        self._working: dict[int, Session] = {}
         #: By the descriptor that a worker tells its outcome by, if it was forked in advance.
-        self._speaking: dict[int, _Session] = {}
+        self._speaking: dict[int, Session] = {}
         self._runtimes = Runtimes()
         self._closer = Closer(worker.start)
         self._serving = True
         self._standby: StandbyWorker | None = None
+        self._editors = Editors(self._attributes, programs, self._poll)
         #: No other standby worker before this moment: one that was killed is replaced, but not at full speed.
         self._not_before = 0.0
         self.status = 0
@@ -104,7 +82,7 @@ class Server:
     def run(self, wake: int) -> int:
         """Serve until SIGTERM and until all that was begun has ended; the exit status. wake: readable at a signal."""
         self._poll.register(wake, select.POLLIN)
-        while self._serving or self._sessions or self._working or self._standby:
+        while self._serving or self._sessions or self._working or self._standby or self._editors.idle:
             for descriptor, event in self._poll.poll(self._wait()):
                 if descriptor == wake:
                     os.read(wake, 64)
@@ -113,6 +91,8 @@ class Server:
                     self._accept()
                 elif self._standby is not None and descriptor == self._standby.pidfd:
                     self._on_standby_exit(self._standby)
+                elif self._editors.idle is not None and descriptor == self._editors.idle.pidfd:
+                    self._editors.on_exit(descriptor)
                 elif descriptor in self._speaking:
                     self._on_worker_message(self._speaking[descriptor])
                 elif descriptor in self._working:
@@ -124,11 +104,14 @@ class Server:
         return self.status
 
     def prepare(self) -> None:
-        """Fork the standby worker, unless there is work: it would be in its way."""
-        if self._standby or self._working or not self._serving or time.monotonic() < self._not_before:
+        """Fork the standby worker and what does edits, unless there is work: it would be in its way."""
+        if self._working or not self._serving or time.monotonic() < self._not_before:
             return
-        inventory.read_ahead(self._inventory)
         try:
+            self._editors.prepare()
+            if self._standby:
+                return
+            inventory.read_ahead(self._inventory)
             self._standby = StandbyWorker(self._attributes, self._programs)
         except OSError:
             self._not_before = time.monotonic() + RESPAWN_DELAY_S  # no process or descriptor is left
@@ -153,6 +136,7 @@ class Server:
             if status == STALE:
                 os.write(1, b"stale\n")  # at once: what runs may take a while
             self._poll.unregister(self._listener)
+            self._editors.leave()
             if self._standby is not None:
                 self._standby.dismiss()
             for session in list(self._sessions.values()):
@@ -197,14 +181,14 @@ class Server:
                 self._send(connection, b"N")
                 connection.close()
                 continue
-            session = self._sessions[connection.fileno()] = _Session(connection, caller)
+            session = self._sessions[connection.fileno()] = Session(connection, caller)
             self._poll.register(connection, select.POLLIN)
             # It sent its request with the connection.
             self._on_packet(session, select.POLLIN)
             if not self._serving:
                 return
 
-    def _on_packet(self, session: _Session, event: int) -> None:
+    def _on_packet(self, session: Session, event: int) -> None:
         """A packet of a client, or its end."""
         try:
             packet, ancillary, flags, _ = session.connection.recvmsg(
@@ -231,7 +215,7 @@ class Server:
         else:
             self._close(session)
 
-    def _handle_request(self, session: _Session, packet: bytes, flags: int) -> None:
+    def _handle_request(self, session: Session, packet: bytes, flags: int) -> None:
         try:
             if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(session.descriptors) != DESCRIPTORS:
                 raise Refused("a request that is not whole")
@@ -259,29 +243,36 @@ class Server:
     def _look_at_disk(self) -> None:
         """After an upgrade this process is of no use any more."""
         try:
-            current = stamp_of(self._library)
+            current = prefork_request.stamp_of(self._library)
         except OSError:
             return  # in the middle of one
         if current != self._stamp:
             self.leave(STALE)
 
-    def _begin(self, session: _Session) -> None:
+    def _begin(self, session: Session) -> None:
         assert session.request is not None and session.attributes is not None
         if session.request.program in FORKED:
-            self._fork(session)
+            editor = self._editors.take(session) if session.request.program in RUNTIME else None
+            if editor is not None:
+                self._given(session, editor)
+            else:
+                self._fork(session)
             return
         standby, self._standby = self._standby, None
         if standby is not None and standby.give(session.packet, session.descriptors, session.attributes):
-            session.pid, session.pidfd = standby.pid, standby.pidfd  # which is polled already
-            session.standby = standby
-            self._working[session.pidfd] = session
-            self._speaking[standby.fileno()] = session
-            self._poll.register(standby.fileno(), select.POLLIN)
+            self._given(session, standby)
         else:
             self._standby = standby  # None, or its end will be heard of
             self._fork(session)
 
-    def _fork(self, session: _Session) -> None:
+    def _given(self, session: Session, standby: StandbyWorker) -> None:
+        session.pid, session.pidfd = standby.pid, standby.pidfd  # which is polled already
+        session.standby = standby
+        self._working[session.pidfd] = session
+        self._speaking[standby.fileno()] = session
+        self._poll.register(standby.fileno(), select.POLLIN)
+
+    def _fork(self, session: Session) -> None:
         """A worker for it alone."""
         assert session.request is not None and session.attributes is not None
         try:
@@ -301,13 +292,13 @@ class Server:
         self._working[session.pidfd] = session
         self._poll.register(session.pidfd, select.POLLIN)
 
-    def _on_disconnect(self, session: _Session) -> None:
+    def _on_disconnect(self, session: Session) -> None:
         """The client has ended: so does its work, which is taken back."""
         if session.pid:
             signal.pidfd_send_signal(session.pidfd, signal.SIGKILL)
         self._close(session)
 
-    def _on_worker_exit(self, session: _Session) -> None:
+    def _on_worker_exit(self, session: Session) -> None:
         """The work has."""
         # Not waited for: the event may be of another descriptor that had the same number a moment ago.
         pid, status = os.waitpid(session.pid, os.WNOHANG)
@@ -318,6 +309,8 @@ class Server:
         os.close(session.pidfd)
         self._on_worker_message(session, is_last=True)
         standby, session.standby = session.standby, None
+        if isinstance(standby, Editor):
+            self._editors.lose()
         if session.connection.fileno() < 0:
             return
         if standby is not None and not standby.has_begun and not session.signalled:
@@ -326,7 +319,7 @@ class Server:
         else:
             self._answer(session, status)
 
-    def _on_worker_message(self, session: _Session, *, is_last: bool = False) -> None:
+    def _on_worker_message(self, session: Session, *, is_last: bool = False) -> None:
         """The work is done, says its worker, which is about to end; or has ended (is_last)."""
         standby = session.standby
         if standby is None or standby.fileno() < 0:
@@ -335,13 +328,20 @@ class Server:
         standby.hear()
         if is_last:
             standby.dismiss()  # a helper of its that still ends may hold the other side
-        if standby.fileno() < 0:
+        rests = isinstance(standby, Editor) and standby.outcome is not None and standby.fileno() >= 0
+        if standby.fileno() < 0 or rests:
             self._poll.unregister(number)
             del self._speaking[number]
         if standby.outcome is not None and session.connection.fileno() >= 0:
             self._answer(session, standby.outcome << 8)
+        if isinstance(standby, Editor) and rests:
+            del self._working[session.pidfd]
+            session.standby = None
+            self._editors.give_back(standby)
+            if not self._serving:
+                self._editors.leave()
 
-    def _answer(self, session: _Session, status: int) -> None:
+    def _answer(self, session: Session, status: int) -> None:
         """status: as wait(2) gives it."""
         assert session.request is not None
         if status == 0 and session.request.program in RUNTIME:
@@ -350,7 +350,7 @@ class Server:
         self._send(session.connection, _STATUS.pack(b"S", status))
         self._close(session)
 
-    def _close(self, session: _Session) -> None:
+    def _close(self, session: Session) -> None:
         """Let go of the client."""
         session.close_descriptors()
         session.caller.close()
@@ -368,19 +368,13 @@ class Server:
         return True
 
 
-def stamp_of(library: str) -> tuple[int, ...]:
-    """What tells one installation, and one version of it, from another (native/client/request.c). Raises OSError."""
-    found = os.stat(f"{library}/nvc/__init__.py")
-    return found.st_dev, found.st_ino, *divmod(found.st_ctime_ns, 10**9)
-
-
 def run(programs: Programs) -> NoReturn:
     """``LISTENER LIBRARY PARENT INVENTORY``: serve; standard output is told when it begins (``nvc.agent.standby``)."""
     listener, library, parent, inventory_path = sys.argv[1:]
     # Not SIGKILL: what runs for a container comes to its end also without an agent.
     rights.parent_death_signal(int(parent), signal.SIGTERM)
     rights.set_name("nvc:[warm]")
-    stamp = stamp_of(library)
+    stamp = prefork_request.stamp_of(library)
     for module in worker.MODULES:
         __import__(module)
     record.prepare()
@@ -392,7 +386,7 @@ def run(programs: Programs) -> NoReturn:
         signal.signal(one, signal.SIG_IGN)  # a terminal's, for the agent, which says what it means for us
     os.chdir("/")
     loop = Server(socket.socket(fileno=int(listener)), library, programs, inventory_path)
-    if stamp != stamp_of(library):
+    if stamp != prefork_request.stamp_of(library):
         os._exit(STALE)
     # What is there now stays: a fork that looks for garbage among it would only copy its pages.
     gc.disable()

@@ -44,9 +44,9 @@ nvc.guard.filter nvc.guard.profile nvc.guard.requests nvc.share.fits nvc.share.j
 """.split()  # noqa: SIM905 -- reads better
 _DEFAULT = (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
 #: A standby worker's word that it has the request.
-_TAKEN = b"T"
-#: Its last word.
-_OUTCOME = struct.Struct("=i")
+TAKEN = b"T"
+#: Its word that the request is done: the exit code.
+OUTCOME = struct.Struct("=i")
 _ANCILLARY = socket.CMSG_SPACE(DESCRIPTORS * 4)
 
 
@@ -58,15 +58,20 @@ class StandbyWorker:
     waits.
     """
 
-    def __init__(self, ours: ProcessAttributes, programs: Programs) -> None:
-        """Fork it. Raises OSError."""
+    #: Whether it waits for another request after its outcome.
+    lasts = False
+
+    def __init__(
+        self, ours: ProcessAttributes, programs: Programs, wait: Callable[[socket.socket], int] | None = None
+    ) -> None:
+        """Fork it. wait: its life, with its end of the connection. Raises OSError."""
         self._end, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.pid = 0
         self.has_begun = False
         self.outcome: int | None = None
         try:
             with other:
-                self.pid = start(lambda: _wait(other, ours, programs))
+                self.pid = start(lambda: wait(other) if wait is not None else _wait(other, ours, programs))
             self.pidfd = os.pidfd_open(self.pid)
         except OSError:
             self._end.close()
@@ -79,8 +84,11 @@ class StandbyWorker:
 
         descriptors: the caller's, to be kept until it has ended, see ``has_begun``.
         """
+        return self.send(attributes.packed() + packet, descriptors)
+
+    def send(self, data: bytes, descriptors: Sequence[int]) -> bool:
+        """False when it cannot be, then it goes."""
         carried = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
-        data = attributes.packed() + packet
         try:
             self._end.sendmsg([data], carried, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
         except OSError:
@@ -101,11 +109,13 @@ class StandbyWorker:
                 return
             except OSError:
                 said = b""
-            if said == _TAKEN:
+            if said == TAKEN:
                 self.has_begun = True
                 continue
-            if len(said) == _OUTCOME.size:
-                self.outcome = _OUTCOME.unpack(said)[0]
+            if len(said) == OUTCOME.size:
+                self.outcome = OUTCOME.unpack(said)[0]
+                if self.lasts:
+                    return
             self._end.close()
 
     def dismiss(self) -> None:
@@ -162,30 +172,40 @@ def _live(work: Callable[[], int], parent: int) -> NoReturn:
         os._exit(status)
 
 
-def _wait(end: socket.socket, ours: ProcessAttributes, programs: Programs) -> int:
-    """The life of a standby worker: everything that needs no request, then the request."""
-    rights.set_name("nvc:[idle]")
-    _close_all_but(end.fileno())
+def begin_to_wait(name: str, end: socket.socket) -> None:
+    """Be a process that waits for requests from ``end``."""
+    rights.set_name(name)
+    close_rest(end.fileno())
     # Out of the way of a terminal's signals; they would be kept, and end the work of a later caller.
     os.setpgid(0, 0)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
-    process.private.add(
-        end.fileno()
-    )  # what speaks to the pre-fork server: not for a helper that runs the driver's code
+    # What speaks to the pre-fork server: not for a helper that runs the driver's code.
+    process.private.add(end.fileno())
+
+
+def received(end: socket.socket) -> tuple[bytes, array.array[int]]:
+    """A packet of the pre-fork server, b"" at its end, and the descriptors with it: none where not all came."""
+    packet, ancillary, flags, _ = end.recvmsg(LIMIT + 4096, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
+    found = array.array("i")
+    for _, _, data in ancillary:
+        found.frombytes(data)
+    return packet, array.array("i") if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) else found
+
+
+def _wait(end: socket.socket, ours: ProcessAttributes, programs: Programs) -> int:
+    """The life of a standby worker: everything that needs no request, then the request."""
+    begin_to_wait("nvc:[idle]", end)
     standby = service.StandbyService()
     try:
         memory.prefault()
         standby.listen()
-        packet, ancillary, flags, _ = end.recvmsg(LIMIT + 4096, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
+        packet, found = received(end)
         if not packet:
             return 0  # nothing came: the pre-fork server goes
-        end.send(_TAKEN, socket.MSG_NOSIGNAL)
-        found = array.array("i")
-        for _, _, data in ancillary:
-            found.frombytes(data)
-        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(found) != DESCRIPTORS:
+        end.send(TAKEN, socket.MSG_NOSIGNAL)
+        if len(found) != DESCRIPTORS:
             return 1
         attributes, rest = ProcessAttributes.unpack(packet)
         programs.keep((end.fileno(),))
@@ -195,8 +215,8 @@ def _wait(end: socket.socket, ours: ProcessAttributes, programs: Programs) -> in
     # The caller may unmount its directory, or wait for the end of our output, once it has the answer.
     os.chdir("/")
     os.closerange(0, 3)
-    _close_all_but(end.fileno(), *standby.descriptors())
-    end.send(_OUTCOME.pack(status), socket.MSG_NOSIGNAL)
+    close_rest(end.fileno(), *standby.descriptors())
+    end.send(OUTCOME.pack(status), socket.MSG_NOSIGNAL)
     standby.reap()
     return status
 
@@ -233,7 +253,7 @@ def _become(
     else:
         os.fchdir(descriptors[3])
     if standby is None:
-        _close_all_but()
+        close_rest()
     else:
         for descriptor in descriptors:
             os.close(descriptor)
@@ -241,12 +261,22 @@ def _become(
             _lend(attributes, ours, standby)
         except OSError:
             standby.close()  # it has died; there will be another
-    os.umask(request.mask)
     caller.apply(attributes, ours)
+    be_called(request)
+    reset_signals()
+
+
+def be_called(request: Request) -> None:
+    """Have the caller's umask, environment, command line and name."""
+    os.umask(request.mask)
     os.environ.clear()
     os.environ.update(request.environment)
     sys.argv = [request.program, *request.words]
     rights.set_name(request.program)
+
+
+def reset_signals() -> None:
+    """As a program has them at its start."""
     signal.set_wakeup_fd(-1)
     for one in _DEFAULT:
         signal.signal(one, signal.SIG_DFL)
@@ -276,7 +306,7 @@ def _lend(attributes: ProcessAttributes, ours: ProcessAttributes, standby: Stand
             pass  # the service starts another, which is as the service is
 
 
-def _close_all_but(*keep: int) -> None:
+def close_rest(*keep: int) -> None:
     """The streams of other callers, the socket, the processes; but our own streams and the modules' file stay."""
     finders = (finder.fileno() for finder in sys.meta_path if hasattr(finder, "fileno"))
     close_all_but(0, 1, 2, *keep, *finders)

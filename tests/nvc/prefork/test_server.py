@@ -47,7 +47,7 @@ def packet(
 ) -> bytes:
     """A request as native/client makes it."""
     texts = b"".join(os.fsencode(text) + b"\0" for text in (program, *arguments, *environment))
-    own = server.stamp_of(str(ROOT)) if stamp is None else stamp
+    own = prefork_request.stamp_of(str(ROOT)) if stamp is None else stamp
     return HEADER.pack(magic, len(arguments) if count is None else count, len(environment), mask, 0, *own) + texts
 
 

@@ -13,6 +13,7 @@ import pytest
 from hook.warm import programs
 from nvc.agent import standby
 from nvc.prefork import server
+from nvc.prefork.session import Session
 from tests.nvc.prefork.test_server import ROOT, packet
 
 pytestmark = pytest.mark.root
@@ -47,7 +48,7 @@ class Busy(server.Server):
             session.until = 0.0
         self._forget_slow()
 
-    def _begin(self, session: server._Session) -> None:
+    def _begin(self, session: Session) -> None:
         session.pid = os.getpid()
         self.begun.append(session.pid)
 

@@ -1,0 +1,157 @@
+"""The process that does nvc-runtime's edits, one after the other: a fork for each took longer than the edit.
+
+It may: an edit enters no namespace, changes no rights, and has all those of the machine's root as its caller does, so
+that another process would keep nothing from a config.json that is hostile. What an edit waits for (a file system of the
+bundle) keeps none but its own client waiting: while one is under way the others are forks of the server.
+
+It has the attributes of a caller (``nvc.prefork.caller.ProcessAttributes``) and serves those that have the same; of
+what else an edit leaves in a process nothing is there for the next one.
+"""
+
+from __future__ import annotations
+
+import array
+import gc
+import os
+import resource
+import select
+import socket
+import struct
+
+from nvc.linux import process, rights
+from nvc.prefork import caller, packets, worker
+from nvc.prefork import request as prefork_request
+from nvc.prefork.request import DESCRIPTORS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nvc.prefork.caller import Caller, ProcessAttributes
+    from nvc.prefork.request import Programs, Request
+    from nvc.prefork.session import Session
+
+#: Edits of one process; then another takes its place.
+MAX_EDITS = 256
+#: A caller's process id and start time, before its packet.
+_ABOUT = struct.Struct("=QQ")
+#: Exit codes of edits after which it is as before: done, and skipped (hook/runtime/__main__.py).
+_CLEAN = (0, 3)
+
+
+class Editor(worker.StandbyWorker):
+    """One, for callers with these attributes. ``outcome`` and ``has_begun`` are of the last edit.
+
+    Raises OSError when there is no process or descriptor left.
+    """
+
+    lasts = True
+
+    def __init__(self, attributes: ProcessAttributes, ours: ProcessAttributes, programs: Programs) -> None:
+        super().__init__(ours, programs, wait=lambda end: _wait(end, attributes, ours, programs))
+        self.attributes = attributes
+
+    def suits(self, attributes: ProcessAttributes) -> bool:
+        """Whether it can do what a caller with these asks for."""
+        return attributes == self.attributes and self.fileno() >= 0
+
+    def edit(self, packet: bytes, descriptors: Sequence[int], asking: Caller) -> bool:
+        """As ``give``."""
+        self.has_begun, self.outcome = False, None
+        return self.send(_ABOUT.pack(asking.pid, asking.started) + packet, descriptors)
+
+
+class Editors:
+    """The process that does edits, if there is one. idle: while it does none; ``poll`` knows its pidfd."""
+
+    def __init__(self, ours: ProcessAttributes, programs: Programs, poll: select.poll) -> None:
+        self._ours, self._programs, self._poll = ours, programs, poll
+        self.idle: Editor | None = None
+        self._is_busy = False
+        #: What the last caller had, if another editor would serve it: the first edit of a server is a fork's.
+        self._wanted: ProcessAttributes | None = None
+
+    def prepare(self) -> None:
+        """Start it where it is wanted. Raises OSError."""
+        if self._wanted is not None and self.idle is None and not self._is_busy:
+            self.idle = Editor(self._wanted, self._ours, self._programs)
+            self._poll.register(self.idle.pidfd, select.POLLIN)
+
+    def take(self, session: Session) -> Editor | None:
+        """It, with the client's request; None: it cannot do that."""
+        assert session.attributes is not None
+        editor, before = self.idle, self._wanted
+        self._wanted = session.attributes if _may_last(session.attributes) else None
+        if editor is None:
+            return None
+        if not editor.suits(session.attributes):
+            if before == session.attributes:  # twice: not one engine's callers between another's
+                editor.dismiss()
+            return None
+        if not editor.edit(session.packet, session.descriptors, session.caller):
+            return None
+        self.idle, self._is_busy = None, True
+        return editor
+
+    def give_back(self, editor: Editor) -> None:
+        """It has done what it was taken for."""
+        self.idle, self._is_busy = editor, False
+
+    def lose(self) -> None:
+        """It ended while it was taken."""
+        self._is_busy = False
+
+    def on_exit(self, pidfd: int) -> None:
+        """It ended: dismissed, after MAX_EDITS, or killed."""
+        if self.idle is not None and self.idle.pidfd == pidfd and os.waitpid(self.idle.pid, os.WNOHANG)[0]:
+            self.idle.dismiss()
+            self._poll.unregister(pidfd)
+            os.close(pidfd)
+            self.idle = self._wanted = None
+
+    def leave(self) -> None:
+        """The server goes: it too, as soon as it is idle."""
+        self._wanted = None
+        if self.idle is not None:
+            self.idle.dismiss()
+
+
+def _may_last(attributes: ProcessAttributes) -> bool:
+    """Whether a process with these may do more than one edit: its processor time is not limited."""
+    limits = {number: soft for number, soft, _ in attributes.limits}
+    return limits[resource.RLIMIT_CPU] == resource.RLIM_INFINITY
+
+
+def _wait(end: socket.socket, attributes: ProcessAttributes, ours: ProcessAttributes, programs: Programs) -> int:
+    """Its life."""
+    worker.begin_to_wait("nvc:[edit]", end)
+    caller.apply(attributes, ours)
+    worker.reset_signals()
+    own = [os.dup(number) for number in range(3)]
+    for _ in range(MAX_EDITS):
+        packet, descriptors = worker.received(end)
+        if not packet or len(descriptors) != DESCRIPTORS:
+            break
+        end.send(worker.TAKEN, socket.MSG_NOSIGNAL)
+        process.caller, process.caller_started = _ABOUT.unpack_from(packet)
+        status = _edit(prefork_request.decode(packet[_ABOUT.size :]), descriptors, programs)
+        # The caller may unmount its directory, or wait for the end of our output, once it has the answer.
+        os.chdir("/")
+        for number, stream in enumerate(own):
+            os.dup2(stream, number)
+        worker.close_rest(end.fileno(), *own)
+        rights.set_name("nvc:[edit]")
+        end.send(worker.OUTCOME.pack(status), socket.MSG_NOSIGNAL)
+        if status not in _CLEAN:
+            break
+        gc.collect()
+    return 0
+
+
+def _edit(request: Request, descriptors: array.array[int], programs: Programs) -> int:
+    for number, descriptor in enumerate(descriptors[:3]):
+        os.dup2(descriptor, number)
+    os.fchdir(descriptors[3])
+    packets.close_all(descriptors.tolist())
+    worker.be_called(request)
+    return programs.runtime()
