@@ -14,7 +14,7 @@ from nvc.base.record import Record
 from nvc.cdi.gather import gather
 from nvc.cdi.generate import GenerateOptions, generate, with_share
 from nvc.cdi.spec import CdiDevice, CdiEdits, CdiSpec
-from nvc.kube.names import CLAIM_KIND, DRIVER_DEVICE, VENDOR
+from nvc.kube.names import CAPABILITIES, CLAIM_KIND, DRIVER_DEVICE, VENDOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,7 +60,9 @@ def template(inventory: Inventory, host: Host, options: GenerateOptions, *, name
     host: where the machine is looked at. named: how its paths are named in files, where that is otherwise: a program in
     a container sees the host below a directory.
     """
-    options = options.replace(strategies=("uuid",), vendor=VENDOR, device_class=_CLASS, all_device=False)
+    options = options.replace(
+        capabilities=CAPABILITIES, strategies=("uuid",), vendor=VENDOR, device_class=_CLASS, all_device=False
+    )
     around, named = gather(host, inventory), named or host
     shared = generate(inventory, around, named, options.replace(shared=True))
     whole = generate(inventory, around, named, options)

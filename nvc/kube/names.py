@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from nvc.request.capabilities import WORDS
+
 #: The driver's name in device classes, claims, slices and the kubelet's directories.
 DRIVER = "gpu.nvc.dev"
 #: CDI kind of the devices that claims name, and of what all of them have in common: VENDOR/CLASS.
@@ -10,6 +12,9 @@ CLAIM_KIND = f"{VENDOR}/claim"
 DRIVER_KIND = f"{VENDOR}/driver"
 #: The one device of DRIVER_KIND: the driver's files.
 DRIVER_DEVICE = "all"
+#: Driver capabilities of pods. No 32-bit libraries, as in specs of NVIDIA's: each is a mount, for which every start
+#: waits.
+CAPABILITIES = tuple(word for word in WORDS if word != "compat32")
 #: Objects that the chart makes.
 CLASS_ANY, CLASS_GUARDED = "nvc-gpu", "nvc-gpu-guarded"
 RUNTIME_CLASS = "nvc"

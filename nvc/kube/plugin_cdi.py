@@ -14,7 +14,7 @@ from nvc.cdi import files, text
 from nvc.cdi.chosen import chosen
 from nvc.cdi.generate import GenerateOptions, generate, with_share
 from nvc.cdi.spec import CdiDevice
-from nvc.kube.names import VENDOR
+from nvc.kube.names import CAPABILITIES, VENDOR
 from nvc.kube.plugin_devices import Resource, device_name, share
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def specs(
 
     Raises DeviceError, InputError.
     """
-    options = GenerateOptions(vendor=VENDOR, hook_path=hook, strategies=("uuid",), all_device=False)
+    options = GenerateOptions(CAPABILITIES, ("uuid",), VENDOR, hook_path=hook, all_device=False)
     gpus = {gpu.uuid: gpu for gpu in inventory.gpus}
     whole: list[str] = []
     shares: list[tuple[str, str, str]] = []

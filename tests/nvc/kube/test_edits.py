@@ -11,12 +11,13 @@ from nvc.cdi.gather import gather
 from nvc.cdi.generate import GenerateOptions, generate
 from nvc.kube import plugin_cdi, plugin_devices
 from nvc.kube.edits import Template, template
+from nvc.kube.names import CAPABILITIES
 from nvc.kube.plugin_config import GPU, MIG_STRATEGIES, equal
 from nvc.model import Host, Inventory
 from tests.nvc.kube.conftest import Machine
 
 HOOK = "/opt/bin/nvc-cdi-hook"
-OPTIONS = GenerateOptions(hook_path=HOOK)
+OPTIONS = GenerateOptions(CAPABILITIES, hook_path=HOOK)
 #: With nodes of displays and DRM, and one without.
 MACHINES = ("rtx4090-desktop", "l40s-server", "h100x8")
 
@@ -70,6 +71,18 @@ def test_a_share_has_no_node_of_displays(found: Inventory, made: Template) -> No
 
     assert [path for path in nodes("mem=1Gi") if "modeset" in path or "/dri/" in path] == []
     assert {path for path in nodes("") if "modeset" in path} == {"/dev/nvidia-modeset"}
+
+
+def test_a_pod_has_no_32_bit_library(found: Inventory, made: Template) -> None:
+    """Each is a mount: a third of all, and of what a start waits for."""
+    paths = {file.path for file in found.driver.libraries32}
+    mounts = {mount.container_path for mount in made.static.edits.mounts}
+
+    assert {file.path for file in found.driver.libraries} & mounts
+    assert not paths & mounts
+    directories = {path.rpartition("/")[0] for path in paths}
+    words = [word for hook in made.static.edits.hooks for word in hook.args]
+    assert not [word for word in words if word.partition("=")[2] in directories]
 
 
 def test_a_gpu_that_is_not_there(made: Template) -> None:
