@@ -4,6 +4,7 @@
  * one (successor.h) before it waits for the agent (admission.h). A listener of a container that is guarded already goes to that
  * container's monitor without the agent. Runs in the acceptor, which has one thread.
  */
+#include "acceptor_watchdog.h"
 #include "admission.h"
 #include "channel.h"
 #include "monitor.h"
@@ -170,6 +171,7 @@ static int wait_for_connection (struct monitor *self, struct successor *successo
         return !has_name (self) && poll (&waited, 1, 0) == 1 ? accept4 (waited.fd, NULL, NULL, SOCK_CLOEXEC) : -1;
     while (ppoll (&waited, 1, is_prepared ? &look : &quiet, &none) != 1 && !is_stopped) {
         /* What cannot be made now may be when it is needed. */
+        acceptor_watchdog_start (self, successor->argv);
         successor_prepare (successor);
         (void) monitor_prepare (self);
         is_stopped = is_prepared && !has_name (self);
@@ -212,6 +214,7 @@ int acceptor_run (struct monitor *self, int socket, char **argv)
     sigset_t ends;
 
     self->own_watch = privileged_watch (0); /* now: no container waits */
+    acceptor_watchdog_start (self, argv);
     if (argv[4] != NULL && !successor_may_go (atoi (argv[4])))
         return 0;
     sigemptyset (&ends);

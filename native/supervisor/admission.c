@@ -1,5 +1,6 @@
 /* See admission.h. Runs in the acceptor that becomes the tenant's monitor, which has one thread until the monitor starts. */
 #include "admission.h"
+#include "acceptor_watchdog.h"
 #include "channel.h"
 #include "drain.h"
 #include "proc.h"
@@ -177,6 +178,7 @@ int admission_run (struct monitor *self, struct runtime_message *message, struct
     free (message->text);
     admission_note_pending (self, NULL);
     if (error == 0) {
+        acceptor_watchdog_stop (self);
         /* The agent starts one; this process keeps what waits at the socket. */
         if (successor->socket >= 0)
             close (successor->lock);

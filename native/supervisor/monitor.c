@@ -8,6 +8,7 @@
  *        first container that the agent admits. Otherwise the agent's end of a connection, by which CHANNEL_START comes.
  *        DIRECTORY: the agent's. SUPERVISOR: path of the other program. GO: a descriptor, for an acceptor that waits (successor.h).
  */
+#include "acceptor_watchdog.h"
 #include "drain.h"
 #include "monitor.h"
 #include "own_cgroup.h"
@@ -328,8 +329,8 @@ int monitor_run (struct monitor *self, int connection)
     monitor_end_supervisor (self);
     /* A process that a listener starts has another parent than this process, and outlives it. */
     prctl (PR_SET_CHILD_SUBREAPER, 0);
-    /* The agent says that the tenant is over, by counters that its supervisor wrote. */
-    for (unsigned i = 0; self->is_over && self->server >= 0 && i < self->listener_count; i++) {
+    /* Left by counters that lie, or in no cgroup and no pid namespace of the container's. */
+    for (unsigned i = 0; (!self->is_over || self->server >= 0) && i < self->listener_count; i++) {
         struct pollfd asked = { .fd = self->listeners[i] };
 
         if (poll (&asked, 1, 0) == 0 || (asked.revents & POLLHUP) == 0)
@@ -365,7 +366,7 @@ int main (int argc, char **argv)
     static struct monitor self = { .containers = CONTAINERS_NONE };
     struct rlimit none = { 0, 0 };
     char problem[OWN_CGROUP_MESSAGE], more[OWN_CGROUP_MESSAGE + 32];
-    int socket, accepts = 0;
+    int socket, accepts = 0, status;
     socklen_t size = sizeof (accepts);
 
     if (argc != 4 && argc != 5) {
@@ -393,5 +394,7 @@ int main (int argc, char **argv)
         return 2;
     }
     fcntl (socket, F_SETFD, FD_CLOEXEC);
-    return accepts ? acceptor_run (&self, socket, argv) : serve_agent (&self, socket);
+    status = accepts ? acceptor_run (&self, socket, argv) : serve_agent (&self, socket);
+    acceptor_watchdog_stop (&self); /* what it has is another process's by now, or nothing */
+    return status;
 }

@@ -23,6 +23,8 @@ struct monitor {
         published; /* the last: an eventfd, which the supervisor writes to and the agent waits for */
     int watchdog; /* a pipe, of which the watchdog waits for the end; -1: there is none */
     pid_t watchdog_pid;
+    pid_t acceptor_watchdog; /* 0: there is none (acceptor_watchdog.h) */
+    int acceptor_pidfd;      /* this process's, which that one waits by */
     struct privileged privileged;
     int own_watch; /* of an acceptor, which becomes privileged's; -1: none */
     unsigned late_answers; /* of the supervisor, to requests that were given up */

@@ -24,7 +24,7 @@ void runtime_message_close (struct runtime_message *message)
     message->listener = message->pidfd = -1;
 }
 
-static bool is_listener (int file)
+bool runtime_message_is_listener (int file)
 {
     char path[32], found[64];
     ssize_t size;
@@ -63,7 +63,7 @@ const char *runtime_message_receive (int connection, struct runtime_message *mes
             return "its message is not JSON, or longer than 1 MiB";
     }
     for (unsigned i = 0; i < message->count; i++)
-        if (is_listener (message->files[i])) {
+        if (runtime_message_is_listener (message->files[i])) {
             if (message->listener >= 0)
                 return "its message has several listeners";
             message->listener = message->files[i];
@@ -74,6 +74,6 @@ const char *runtime_message_receive (int connection, struct runtime_message *mes
 void runtime_message_drain (const struct runtime_message *message)
 {
     for (unsigned i = 0; i < message->count; i++)
-        if (is_listener (message->files[i]))
+        if (runtime_message_is_listener (message->files[i]))
             drain_apart (message->files[i]);
 }

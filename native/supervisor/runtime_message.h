@@ -28,6 +28,8 @@ struct runtime_message {
  * runtime_message_late: it was not whole by then; a later call goes on. */
 const char *runtime_message_receive (int connection, struct runtime_message *message, uint64_t until);
 extern const char runtime_message_late[];
+/* Whether a descriptor is a seccomp listener. */
+bool runtime_message_is_listener (int file);
 /* Each listener of one that is refused: also a message that is none can have had some. */
 void runtime_message_drain (const struct runtime_message *message);
 /* Closes its descriptors; the text's room stays. */

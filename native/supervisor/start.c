@@ -266,8 +266,8 @@ int monitor_start (struct monitor *self, const struct channel_start *start, cons
 }
 
 /* Processes that the supervisor made are this process's children when it has ended (PR_SET_CHILD_SUBREAPER). kept: the
- * watchdog. How many are left; 0 where the kernel does not tell (CONFIG_PROC_CHILDREN). */
-static unsigned end_children (pid_t kept)
+ * watchdogs. How many are left; 0 where the kernel does not tell (CONFIG_PROC_CHILDREN). */
+static unsigned end_children (pid_t kept, pid_t kept_too)
 {
     char path[64], text[4096];
     unsigned count = 0;
@@ -281,7 +281,7 @@ static unsigned end_children (pid_t kept)
         close (file);
     text[size > 0 ? size : 0] = '\0';
     for (char *rest = text, *word; (word = strsep (&rest, " ")) != NULL;)
-        if (atoi (word) > 0 && atoi (word) != kept) {
+        if (atoi (word) > 0 && atoi (word) != kept && atoi (word) != kept_too) {
             (void) kill (atoi (word), SIGKILL);
             count++;
         }
@@ -303,7 +303,7 @@ void monitor_end_supervisor (const struct monitor *self)
             return;
         if (ended > 0)
             continue;
-        if (end_children (self->watchdog_pid) == 0)
+        if (end_children (self->watchdog_pid, self->acceptor_watchdog) == 0)
             return;
         poll (NULL, 0, 1);
     }

@@ -34,13 +34,19 @@ def end_acceptor(directory: str | Path) -> None:
 
 
 def processes(program: str, directory: str) -> list[int]:
-    """Pids of a program's processes that serve this directory; without the acceptor's successor, which waits."""
-    return [pid for pid, words in _commands(directory) if words[0] == program and words[1] != "nvc-successor"]
+    """Pids of a program's processes that serve this directory; without those that wait: a successor, watchdogs."""
+    waiting = "nvc-successor", "nvc-watchdog"
+    return [pid for pid, words in _commands(directory) if words[0] == program and words[1] not in waiting]
 
 
 def successors(directory: str) -> list[int]:
     """Pids of those that wait until the directory's acceptor lets go of its lock."""
     return [pid for pid, words in _commands(directory) if words[1] == "nvc-successor"]
+
+
+def watchdogs(directory: str) -> list[int]:
+    """Of acceptors, which start another one in the place of one that was killed, and of tenants."""
+    return [pid for pid, words in _commands(directory) if words[1] == "nvc-watchdog"]
 
 
 def _commands(directory: str) -> Iterator[tuple[int, tuple[str, str]]]:

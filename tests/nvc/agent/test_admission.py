@@ -218,6 +218,24 @@ def test_a_tenant_that_hangs_delays_no_other_container(
         os.kill(hung, signal.SIGCONT)
 
 
+def test_what_does_not_end_with_its_container_is_ended_at_its_first_call(
+    tmp_path: Path, directory: Path, manager: Manager, contained: Callable[..., Contained]
+) -> None:
+    """Neither in a cgroup nor in a pid namespace of the container's, it was answered ENOSYS from then on."""
+    manager.start(*words(directory))
+    registered.ask(directory / "control", KEY)
+    tenant = contained()
+    tenant.enter(tmp_path / "share")
+    assert tenant.maps(), manager.log.read_text()
+    executed = contained(tenant.pid, "running")
+    assert leftovers.until(lambda: len(events(manager, "listener")) == 2, seconds=20)
+    os.kill(supervisor(manager), signal.SIGKILL)
+    assert tenant.process.wait(20) == -signal.SIGKILL
+    assert leftovers.until(lambda: events(manager, "supervisor-died") != [], seconds=20)
+    executed.say()
+    assert executed.process.wait(20) == -signal.SIGKILL
+
+
 def test_a_container_without_a_share_is_ended_with_the_reason(
     directory: Path, manager: Manager, contained: Callable[..., Contained]
 ) -> None:
