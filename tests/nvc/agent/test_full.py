@@ -16,7 +16,7 @@ import pytest
 from nvc.agent import cgroups
 from nvc.agent.state.records import CONTAINERS, TENANTS, prepare
 from tests.support import leftovers
-from tests.support.acceptors import acceptor, successors
+from tests.support.acceptors import acceptor, successors, watchdogs
 from tests.support.admitted import AdmittedContainers
 from tests.support.isolation import in_namespaces
 from tests.support.native import build
@@ -183,7 +183,7 @@ def test_an_agent_whose_directory_cannot_be_written_says_so(tmp_path: Path) -> N
 
 
 def killed_acceptor(place: Path) -> str:
-    """What the agent said, whose acceptor was killed twice with its successor, with not a byte and not a file free."""
+    """What the agent said. Its acceptor was killed twice, with what would replace it; no byte and no file was free."""
     directory = place / "agent"
     small(directory, "size=64k,nr_inodes=16")
     process = subprocess.Popen(command(place), stderr=subprocess.PIPE, text=True)
@@ -200,7 +200,7 @@ def killed_acceptor(place: Path) -> str:
         assert leftovers.until(lambda: successors(str(directory)) != [], seconds=20)
         before = acceptor(directory)
         os.kill(before[0], signal.SIGSTOP)  # or it makes another successor
-        for pid in [*successors(str(directory)), before[0]]:
+        for pid in [*successors(str(directory)), *watchdogs(str(directory)), before[0]]:
             os.kill(pid, signal.SIGKILL)
         assert leftovers.until(lambda: acceptor(directory)[0] not in (0, before[0]), seconds=20)  # noqa: B023
         assert acceptor(directory)[1] == before[1], "of the same socket"
