@@ -162,8 +162,7 @@ def _state(steps: list[tuple[str, Values]], stdin: int, timeout: float) -> bytes
 
 def _limit_memory(arguments: tuple[object, ...], current: state.State, timeout: float, debug: str) -> None:
     """Every entry of the container's hooks makes the same share, of the GPUs of all of them. Raises NvcError."""
-    config = bundle.parse(bundle.read(current.bundle), current.bundle)
-    found = bundle.look(config, current.bundle)
+    config, found = _Config(current).read()
     variables = environment.parse(found.env)
     from nvc.base.log import open_log
     from nvc.cdi import memory_limits

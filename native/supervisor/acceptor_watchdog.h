@@ -1,5 +1,5 @@
 /*
- * What an acceptor has of a runtime is lost with it when it is killed: a connection, or the listener that came by it, whose container would run
+ * What an acceptor has of a runtime is lost with it when it is killed: a connection, or the listener that came by it; the container would run
  * on with ENOSYS for every call. So the acceptor has a watchdog from before it accepts until the tenant has one (watchdog.c). It shares the
  * acceptor's table of descriptors (CLONE_FILES of clone(2)), so it has at each moment what the acceptor has. When the acceptor is killed it
  * starts another one, in case that there is no successor, and ends what calls with those listeners (drain.h).

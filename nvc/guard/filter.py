@@ -258,7 +258,7 @@ _known: list[tuple[Call, ...]] = []
 
 
 def prepare() -> None:
-    """Compute what depends on no profile, in a process whose forks need it."""
+    """Compute what depends on no profile once, before this process forks."""
     _calls()
 
 

@@ -124,7 +124,7 @@ def first_of_namespace() -> tuple[int, int]:
     """The outermost one of this process (its caller) and its ancestors that is in the same pid namespace: its number in
     /proc, and in that namespace. (0, 0) where /proc is of that namespace itself, or does not say.
 
-    It is the first process of the container whose hook this one is. That has the number 1, unless it joined the
+    In a container's hook it is the container's first process. That has the number 1, unless the container joined the
     namespace (of a pod, or with ``--pid=container:``).
     """
     found = 0, 0

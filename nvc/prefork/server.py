@@ -369,7 +369,7 @@ class Server:
 
 
 def run(programs: Programs) -> NoReturn:
-    """``LISTENER LIBRARY PARENT INVENTORY``: serve; standard output is told when it begins (``nvc.agent.standby``)."""
+    """``LISTENER LIBRARY PARENT INVENTORY``: serve, after ``ready`` on standard output (``nvc.agent.standby``)."""
     listener, library, parent, inventory_path = sys.argv[1:]
     # Not SIGKILL: what runs for a container comes to its end also without an agent.
     rights.parent_death_signal(int(parent), signal.SIGTERM)

@@ -27,8 +27,10 @@ PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT, WALL = 17, 0x4206, 0x4207, 0x4000
 @contextmanager
 def by_a_signal(pid: int) -> Iterator[None]:
     os.kill(pid, signal.SIGSTOP)
-    yield
-    os.kill(pid, signal.SIGCONT)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 @contextmanager
@@ -36,9 +38,11 @@ def by_a_tracer(pid: int) -> Iterator[None]:
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.ptrace(PTRACE_SEIZE, pid, None, None) == 0
     assert libc.ptrace(PTRACE_INTERRUPT, pid, None, None) == 0
-    yield
-    os.waitpid(pid, WALL)
-    assert libc.ptrace(PTRACE_DETACH, pid, None, None) == 0
+    try:
+        yield
+    finally:
+        os.waitpid(pid, WALL)
+        assert libc.ptrace(PTRACE_DETACH, pid, None, None) == 0
 
 
 @contextmanager
@@ -50,10 +54,12 @@ def by_the_freezer(pid: int) -> Iterator[None]:
     made.mkdir()
     (made / "cgroup.procs").write_text(str(pid))
     (made / "freezer.state").write_text("FROZEN")
-    yield
-    (made / "freezer.state").write_text("THAWED")
-    (FREEZER / "cgroup.procs").write_text(str(pid))
-    made.rmdir()
+    try:
+        yield
+    finally:
+        (made / "freezer.state").write_text("THAWED")
+        (FREEZER / "cgroup.procs").write_text(str(pid))
+        made.rmdir()
 
 
 @pytest.mark.parametrize("stopped", [by_a_signal, by_a_tracer, by_the_freezer])

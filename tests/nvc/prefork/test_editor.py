@@ -1,4 +1,4 @@
-"""The process that does nvc-runtime's edits one after the other: whose, and what one leaves to the next."""
+"""The process that does nvc-runtime's edits one after the other: for which callers, and what one leaves to the next."""
 
 from __future__ import annotations
 
@@ -16,21 +16,14 @@ from pathlib import Path
 import pytest
 
 from nvc.prefork import editor as prefork_editor
+from tests.nvc.prefork.test_hostile_callers import process
 from tests.nvc.prefork.test_server import SECONDS, Process, packet
 from tests.nvc.prefork.test_standby_workers import children, is_gone, name, until, waits
 
+__all__ = ["process"]
 pytestmark = pytest.mark.root
 SKIPPED = 3
 WAITED_S = 0.3
-
-
-@pytest.fixture
-def process(tmp_path: Path) -> Iterator[Process]:
-    made = Process(tmp_path)
-    try:
-        yield made
-    finally:
-        assert made.end() == 0
 
 
 @pytest.fixture

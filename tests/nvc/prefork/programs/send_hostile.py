@@ -1,6 +1,6 @@
 """``send_hostile.py SOCKET KIND``: asks as a container's root that has the socket; then prints a line and stays.
 
-KIND: ``lingers``, with a descriptor whose last close waits; ``looked-at``, from a root that does not answer.
+KIND: ``lingers``, with a descriptor of which the last close waits; ``looked-at``, from a root that does not answer.
 """
 
 import os
@@ -17,7 +17,7 @@ SECONDS = 300
 
 
 def lingering() -> tuple[socket.socket, list[socket.socket]]:
-    """A connection with data that is not read, whose end waits for that; its other side."""
+    """A connection with data that is not read: its close waits for that; its other side."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         one = socket.create_connection(listener.getsockname())
         other, _ = listener.accept()
