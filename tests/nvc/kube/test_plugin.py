@@ -267,7 +267,8 @@ def test_a_plugin_waits_for_a_kubelet_that_is_not_there_yet(run: Callable[..., R
     assert "the kubelet does not listen" in running.said[0][1]["message"]
     kubelet.start()
     assert 4 == len(kubelet.has(GPU))
-    assert ["warning", "registered"] == [event for event, _ in running.said]
+    # The list reaches the kubelet before the plugin has the answer to Register and says so.
+    kubelet.wait(lambda: ["warning", "registered"] == [event for event, _ in running.said])
 
 
 def test_a_gpu_that_becomes_unhealthy_is_told_and_not_given(run: Callable[..., Running], kubelet: Kubelet) -> None:
