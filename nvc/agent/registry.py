@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import time
 from contextlib import suppress
 
 from nvc.agent import ending
@@ -326,9 +327,11 @@ class Registry:
 
     async def close(self) -> int:
         """The agent ends; tenants and their supervisors go on, but for those of which nothing is left. How many do."""
+        until = time.monotonic() + SECONDS
         for tenant in self:
             try:
-                self._supervisors.refresh(tenant.number)
+                if time.monotonic() < until:  # else as published last: not SECONDS for each monitor that hangs
+                    self._supervisors.refresh(tenant.number)
                 if self._supervisors.gone(tenant.number):
                     self._begin_end(tenant)
             except OSError as error:

@@ -38,6 +38,8 @@ class Connection:
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
         self._socket.settimeout(SECONDS)
+        #: Requests without an answer: a monitor that was late answers those that timed out first.
+        self._unanswered = 0
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -51,13 +53,19 @@ class Connection:
         return self.answer()
 
     def answer(self) -> tuple[int, bytes, list[int]]:
-        """Of what was sent before, as ``ask`` returns it."""
-        try:
-            data, found = receive(self._socket)
-        except TimeoutError:
-            raise OSError(errno.ETIMEDOUT, "the monitor does not answer") from None
-        if len(data) < HEAD.size:
-            raise OSError(errno.EPIPE, "the monitor is gone")
+        """Of what was sent last, as ``ask`` returns it."""
+        while True:
+            try:
+                data, found = receive(self._socket)
+            except TimeoutError:
+                raise OSError(errno.ETIMEDOUT, "the monitor does not answer") from None
+            if len(data) < HEAD.size:
+                raise OSError(errno.EPIPE, "the monitor is gone")
+            self._unanswered -= 1
+            if not self._unanswered:
+                break
+            for one in found:
+                os.close(one)
         result = HEAD.unpack_from(data)[1]
         # What a supervisor says may be anything.
         return (result if -_ERRNO_MOST <= result <= 0 else -errno.EPROTO), data, found
@@ -81,6 +89,7 @@ class Connection:
 
     def send(self, packet: bytes, descriptors: Sequence[int] = ()) -> None:
         socket.send_fds(self._socket, [packet], list(descriptors))
+        self._unanswered += 1
 
 
 def receive(connected: socket.socket, size: int = 4096) -> tuple[bytes, list[int]]:

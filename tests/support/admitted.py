@@ -98,6 +98,13 @@ class AdmittedContainers:
             monitor.wait(20)
         return taken
 
+    def admit_several(self, count: int) -> list[int]:
+        """Other containers, c2 and so on; both ends of their listeners, the caller's."""
+        ends = [os.pipe() for _ in range(count)]
+        for number, (listener, _) in enumerate(ends, 2):
+            assert self.admit(listener, self.another(f"c{number}", "", self.limits.replace(container=f"c{number}")))
+        return [one for pair in ends for one in pair]
+
     def admit_together(self, *arriving: tuple[int, ContainerProcess]) -> list[int]:
         """What an acceptor is told of each (listener, process) that comes at the same moment."""
         spawned = [self.supervisors._spawn() for _ in arriving]

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from nvc.agent import arriving
+from nvc.agent import arriving, registry
 from nvc.agent.container_state import ContainerProcess
 from nvc.agent.part import Part
 from nvc.agent.state.records import CONTAINERS, TENANTS
 from nvc.agent.tenant import Tenant
 from nvc.agent.tenants import LISTENERS
 from nvc.base.errors import ContainerError
+from nvc.guard import channel
 from nvc.guard.channel import Connection
 from nvc.linux import seccomp
 from nvc.share.limits import Limits
@@ -238,13 +239,8 @@ def test_a_monitor_that_does_not_answer_delays_no_other_end(tmp_path: Path) -> N
     """A look waited for all ends, so that for six seconds nothing else was looked at."""
     count = 8
     with AdmittedContainers(tmp_path) as place:
-        ends = [os.pipe() for _ in range(count)]
-        for number, (listener, _) in enumerate(ends):
-            key = f"c{number + 2}"
-            assert place.admit(listener, place.another(key, "", place.limits.replace(container=key)))
-        for pair in ends:
-            for one in pair:
-                os.close(one)
+        for one in place.admit_several(count):
+            os.close(one)
         waited = leftovers.until(lambda: all(place.supervisors.gone(one.number) for one in place.tenants), seconds=30)
         assert waited
         late = place.supervisors.pids(min(one.number for one in place.tenants))[0]
@@ -264,6 +260,27 @@ def test_a_monitor_that_does_not_answer_delays_no_other_end(tmp_path: Path) -> N
         asyncio.run(asyncio.wait_for(drain(), 30))
         assert left(place) == []
         assert place.events().count("gone") == count
+
+
+def test_monitors_that_do_not_answer_delay_an_agents_end_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each was waited for in turn: six seconds for each monitor that hung."""
+    count, seconds = 4, 2.0
+    monkeypatch.setattr(registry, "SECONDS", seconds)
+    monkeypatch.setattr(channel, "SECONDS", seconds)
+    with AdmittedContainers(tmp_path) as place:
+        ends = place.admit_several(count)
+        monitors = [place.supervisors.pids(one.number)[0] for one in place.tenants]
+        for pid in monitors:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            begun = time.monotonic()
+            assert asyncio.run(place.tenants.close()) == count
+            assert time.monotonic() - begun < 2 * seconds
+        finally:
+            for pid in monitors:
+                os.kill(pid, signal.SIGCONT)
+        for one in ends:
+            os.close(one)
 
 
 class Full(Part):

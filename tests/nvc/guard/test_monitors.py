@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from nvc.guard import channel
-from nvc.guard.channel import HEAD, OPEN, connect
+from nvc.guard.channel import HEAD, OPEN, Connection, connect
 from nvc.guard.supervisors import ATTACHED, Supervisors
 from nvc.share.store import start_time
 from tests.nvc.guard.test_supervisors import (
@@ -51,6 +52,27 @@ def test_a_damaged_plan_is_not_adopted_and_changes_nothing(devices: str, directo
             file.write(whole)
         assert after.find_again(1) == SHARE
         assert after.pids(1) == pids
+
+
+def test_a_late_answer_is_not_taken_for_the_next_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "SECONDS", 0.05)
+    ours, monitor = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection = Connection(ours)
+    with monitor, contextlib.closing(connection):
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                connection.command(HEAD.pack(OPEN, 0))
+        ends = os.pipe()
+        for result in (0, 0):
+            socket.send_fds(monitor, [HEAD.pack(OPEN, result)], [ends[1]])
+        os.close(ends[1])
+        monitor.send(HEAD.pack(OPEN, -errno.EBUSY))
+        with pytest.raises(OSError, match="Device or resource busy"):
+            connection.command(HEAD.pack(OPEN, 0))
+        assert os.read(ends[0], 1) == b"", "descriptors of late answers are closed"
+        os.close(ends[0])
+        monitor.send(HEAD.pack(OPEN, 0))
+        connection.command(HEAD.pack(OPEN, 0))
 
 
 def test_a_monitor_answers_root_alone_and_no_packet_ends_it(devices: str, directory: str, firsts: Firsts) -> None:
