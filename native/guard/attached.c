@@ -27,7 +27,6 @@
 
 struct attached {
     struct attached *next;
-    uint32_t id;
     int pidfd;
     struct limits_node node;
     bool frozen;
@@ -149,17 +148,16 @@ void attached_destroy (struct attached_list *list)
     free (list);
 }
 
-int attached_add (struct attached_list *list, uint32_t id, int pidfd, const struct limits_node *node,
-                  const struct guard_channel *channels, uint32_t count)
+int attached_add (struct attached_list *list, int pidfd, const struct limits_node *node, const struct guard_channel *channels,
+                  uint32_t count)
 {
     struct attached *process;
 
-    if (count > MAX_CHANNELS || (id & GUARD_ATTACHED) == 0)
+    if (count > MAX_CHANNELS)
         return -EINVAL;
     process = calloc (1, sizeof (*process) + count * sizeof (*channels));
     if (process == NULL)
         return -ENOMEM;
-    process->id = id;
     process->node = *node;
     process->pidfd = fcntl (pidfd, F_DUPFD_CLOEXEC, 0);
     if (process->pidfd < 0 || !take_copies (process, channels, count)) {
@@ -183,30 +181,29 @@ static bool alive (const struct attached *process)
     return syscall (SYS_pidfd_send_signal, process->pidfd, 0, NULL, 0) == 0 || errno == EPERM;
 }
 
-int attached_freeze (struct attached_list *list, uint32_t id, bool frozen)
+int attached_freeze (struct attached_list *list, bool frozen)
 {
     int result = -ENOENT;
 
     pthread_mutex_lock (&list->lock);
     for (struct attached *process = list->first; process != NULL; process = process->next)
-        if (process->id == id && alive (process)) {
+        if (alive (process))
             result = (result > 0 ? result : 0) + switch_all (process, frozen);
-        }
     pthread_mutex_unlock (&list->lock);
     guard_changed (list->guard);
     return result;
 }
 
-int attached_status (struct attached_list *list, uint32_t id, struct guard_attached *status)
+int attached_status (struct attached_list *list, struct guard_attached *status)
 {
     int result = -ENOENT;
 
     *status = (struct guard_attached) { 0 };
     pthread_mutex_lock (&list->lock);
     for (struct attached *process = list->first; process != NULL; process = process->next)
-        if (process->id == id && !alive (process)) {
+        if (!alive (process)) {
             let_go (list, process);
-        } else if (process->id == id) {
+        } else {
             uint64_t frozen_ns = process->frozen_ns + (process->frozen ? guard_now () - process->frozen_since : 0);
 
             status->processes++;

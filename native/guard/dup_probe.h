@@ -4,7 +4,7 @@
  * duplicate of the piece is put, alone, into a client of this process (PROBE_CLIENT), and the process asks about itself. Pieces that
  * are retained elsewhere wait in a second client (QUARANTINE_CLIENT), which belongs to another process.
  *
- * Called by tenants' threads; the caller serialises (guard->probe_lock).
+ * Called by the tenant's threads; the caller serialises (guard->probe_lock).
  */
 #ifndef NVC_GUARD_DUP_PROBE_H
 #define NVC_GUARD_DUP_PROBE_H

@@ -1,4 +1,4 @@
-/* Events of the tenants, and whether their status changed: what the supervisor's main thread is woken for. */
+/* Events of the tenant, and whether its status changed: what the supervisor's main thread is woken for. */
 #include "edges.h"
 #include "guard.h"
 #include "guard_private.h"
@@ -71,15 +71,14 @@ bool guard_has_news (struct tenant *tenant)
 
 void guard_news_told (struct tenant *tenant) { tenant->news = news_of (tenant); }
 
-/* Events of one tenant that wait to be read: the table is for all tenants. */
-#define EVENTS_OF_ONE 64u
+/* That wait to be read: what cost a process its life is noted beside as many others. */
+#define ORDINARY_EVENTS 64u
 
 void guard_note (struct tenant *tenant, enum rm_reason reason, uint32_t number, pid_t pid)
 {
     struct guard *guard = tenant->guard;
     struct timespec now;
     bool is_end = reason == RM_TOCTOU_KILLED || reason == RM_UNREACHABLE;
-    unsigned own = 0;
     uint64_t one = 1;
 
     if ((unsigned) reason < GUARD_REASONS)
@@ -90,15 +89,13 @@ void guard_note (struct tenant *tenant, enum rm_reason reason, uint32_t number, 
         struct guard_event *event = &guard->events[i];
 
         /* A tenant that tries a thousand times makes one line. */
-        if (event->tenant == tenant->id && event->reason == (uint32_t) reason && event->number == number) {
+        if (event->reason == (uint32_t) reason && event->number == number) {
             event->repeated++;
             pthread_mutex_unlock (&guard->lock);
             return;
         }
-        own += event->tenant == tenant->id;
     }
-    /* Each of these cost a process its life. */
-    if ((own < EVENTS_OF_ONE || is_end) && guard->event_count < GUARD_EVENTS)
+    if ((guard->event_count < ORDINARY_EVENTS || is_end) && guard->event_count < GUARD_EVENTS)
         guard->events[guard->event_count++] = (struct guard_event) { .when_ns = (uint64_t) now.tv_sec * 1000000000u +
                                                                                 (uint64_t) now.tv_nsec,
                                                                      .tenant = tenant->id,

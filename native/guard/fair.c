@@ -52,15 +52,14 @@ void fair_spent (struct tenant *tenant, uint64_t nanoseconds)
         count (&tenant->fair, guard_now (), nanoseconds - SHORT_NS);
 }
 
-void fair_closed (struct guard *guard, uint32_t id, uint64_t nanoseconds)
+void fair_closed (struct guard *guard, uint64_t nanoseconds)
 {
     if (nanoseconds <= SHORT_NS)
         return;
     /* The tenant may be gone by now. */
     pthread_mutex_lock (&guard->lock);
-    for (unsigned i = 0; i < guard->tenant_count; i++)
-        if (guard->tenants[i]->id == id)
-            atomic_fetch_add (&guard->tenants[i]->fair.closed, nanoseconds - SHORT_NS);
+    if (guard->tenant != NULL)
+        atomic_fetch_add (&guard->tenant->fair.closed, nanoseconds - SHORT_NS);
     pthread_mutex_unlock (&guard->lock);
 }
 

@@ -17,8 +17,8 @@ struct fair {
 
 /* What a call took of the driver, ns. */
 void fair_spent (struct tenant *tenant, uint64_t nanoseconds);
-/* Closing a file of a tenant (its number in the guard, which need not be there any more) took so long, by fair_cpu. */
-void fair_closed (struct guard *guard, uint32_t id, uint64_t nanoseconds);
+/* Closing a file of the tenant, which need not be there any more, took so long, by fair_cpu. */
+void fair_closed (struct guard *guard, uint64_t nanoseconds);
 uint64_t fair_cpu (void); /* of the calling thread, ns */
 /* Around a call of the driver: what it took is the tenant's burden. */
 void fair_begin (struct tenant *tenant);

@@ -1,4 +1,4 @@
-/* The guard: its tenants by number, and what the supervisor's main thread calls. */
+/* The guard: its tenant, and what the supervisor's main thread calls. */
 #include "clock.h"
 #include "driver_usage.h"
 #include "dup_probe.h"
@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #define SECOND UINT64_C (1000000000)
-/* That the threads of all tenants may take to end. */
+/* That the tenant's threads may take to end. */
 #define STOP_NS SECOND
 /* UVM gives memory back some milliseconds after a process. What somebody else has by then, another tenant's process, would keep
  * the tenant, and its supervisor, for as long as that lives. */
@@ -88,27 +88,19 @@ int guard_sees_driver (const struct guard *guard) { return !guard->has_driver_us
 
 int guard_sees_exec (const struct guard *guard) { return guard->sees_exec; }
 
-/* Takes it off the table; NULL: there is none. */
-static struct tenant *take_last (struct guard *guard)
-{
-    struct tenant *tenant;
-
-    pthread_mutex_lock (&guard->lock);
-    tenant = guard->tenant_count > 0 ? guard->tenants[--guard->tenant_count] : NULL;
-    pthread_mutex_unlock (&guard->lock);
-    return tenant;
-}
-
 void guard_destroy (struct guard *guard)
 {
     struct timespec until = guard_time_in (STOP_NS, CLOCK_REALTIME);
-    struct tenant *tenant;
+    struct tenant *tenant = guard->tenant;
     bool is_over = true;
 
-    for (unsigned i = 0; i < guard->tenant_count; i++)
-        tenant_stop (guard->tenants[i]);
-    while ((tenant = take_last (guard)) != NULL)
-        is_over &= tenant_destroy (tenant, &until);
+    if (tenant != NULL) {
+        tenant_stop (tenant);
+        pthread_mutex_lock (&guard->lock);
+        guard->tenant = NULL;
+        pthread_mutex_unlock (&guard->lock);
+        is_over = tenant_destroy (tenant, &until);
+    }
     late_end (guard);
     if (!is_over)
         return; /* a thread still needs it, which ends with this process */
@@ -129,22 +121,15 @@ void guard_destroy (struct guard *guard)
 
 void guard_abandon (struct guard *guard)
 {
-    atomic_store (&guard->is_abandoned, true);
-    pthread_mutex_lock (&guard->lock);
-    for (unsigned i = 0; i < guard->tenant_count; i++) {
-        atomic_store (&guard->tenants[i]->is_paused, true);
-        atomic_store (&guard->tenants[i]->has_changes, true); /* applied when its lock is released */
-        tenant_wake (guard->tenants[i]);
-    }
-    pthread_mutex_unlock (&guard->lock);
-}
+    struct tenant *tenant = guard_find (guard);
 
-static struct tenant *find (struct guard *guard, uint32_t id)
-{
-    for (unsigned i = 0; i < guard->tenant_count; i++)
-        if (guard->tenants[i]->id == id)
-            return guard->tenants[i];
-    return NULL;
+    atomic_store (&guard->is_abandoned, true);
+    if (tenant == NULL)
+        return;
+    atomic_store (&tenant->is_paused, true);
+    atomic_store (&tenant->has_changes, true); /* applied when its lock is released */
+    tenant_wake (tenant);
+    guard_let_go (tenant);
 }
 
 static int check (const struct limits *limits)
@@ -158,29 +143,24 @@ static int check (const struct limits *limits)
 int guard_tenant_add (struct guard *guard, uint32_t id, const struct limits *limits)
 {
     int error = check (limits);
-    struct tenant *tenant;
 
     if (error != 0)
         return error;
     pthread_mutex_lock (&guard->lock);
-    if (find (guard, id) != NULL)
+    if (guard->tenant != NULL)
         error = -EEXIST;
-    else if (guard->tenant_count == GUARD_TENANTS)
-        error = -EMFILE;
-    else if ((tenant = tenant_create (guard, id, limits, &error)) != NULL) {
-        guard->tenants[guard->tenant_count++] = tenant;
-        error = 0;
-    }
+    else
+        guard->tenant = tenant_create (guard, id, limits, &error);
     pthread_mutex_unlock (&guard->lock);
     return error;
 }
 
-struct tenant *guard_find (struct guard *guard, uint32_t id)
+struct tenant *guard_find (struct guard *guard)
 {
     struct tenant *tenant;
 
     pthread_mutex_lock (&guard->lock);
-    tenant = find (guard, id);
+    tenant = guard->tenant;
     if (tenant != NULL)
         atomic_fetch_add (&tenant->users, 1);
     pthread_mutex_unlock (&guard->lock);
@@ -199,9 +179,9 @@ bool guard_lock (struct tenant *tenant, uint64_t patience)
     return pthread_mutex_clocklock (&tenant->lock, CLOCK_MONOTONIC, &until) == 0;
 }
 
-int guard_hold (struct guard *guard, uint32_t id, uint64_t patience, struct tenant **tenant)
+int guard_hold (struct guard *guard, uint64_t patience, struct tenant **tenant)
 {
-    *tenant = guard_find (guard, id);
+    *tenant = guard_find (guard);
     if (*tenant == NULL)
         return -ENOENT;
     if (guard_lock (*tenant, patience))
@@ -217,13 +197,13 @@ int guard_release (struct tenant *tenant, int result)
     return result;
 }
 
-int guard_tenant_update (struct guard *guard, uint32_t id, const struct limits *limits)
+int guard_tenant_update (struct guard *guard, const struct limits *limits)
 {
     struct tenant *tenant;
     int error = check (limits);
 
     if (error == 0)
-        error = guard_hold (guard, id, ASK_NS, &tenant);
+        error = guard_hold (guard, ASK_NS, &tenant);
     if (error != 0)
         return error;
     /* Indices of GPUs are in rm's ledger: a share can change, its GPUs cannot. */
@@ -239,9 +219,9 @@ int guard_tenant_update (struct guard *guard, uint32_t id, const struct limits *
     return guard_release (tenant, 0);
 }
 
-int guard_tenant_listen (struct guard *guard, uint32_t id, int listener)
+int guard_tenant_listen (struct guard *guard, int listener)
 {
-    struct tenant *tenant = guard_find (guard, id);
+    struct tenant *tenant = guard_find (guard);
     int result;
 
     if (tenant == NULL)
@@ -251,10 +231,10 @@ int guard_tenant_listen (struct guard *guard, uint32_t id, int listener)
     return result;
 }
 
-int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *status)
+int guard_tenant_status (struct guard *guard, struct guard_status *status)
 {
     struct tenant *tenant;
-    int error = guard_hold (guard, id, ASK_NS, &tenant);
+    int error = guard_hold (guard, ASK_NS, &tenant);
 
     if (error != 0)
         return error;
@@ -278,10 +258,10 @@ int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *
     return guard_release (tenant, 0);
 }
 
-int guard_tenant_processes (struct guard *guard, uint32_t id, struct guard_process *processes, uint32_t capacity)
+int guard_tenant_processes (struct guard *guard, struct guard_process *processes, uint32_t capacity)
 {
     struct tenant *tenant;
-    int error = guard_hold (guard, id, ASK_NS, &tenant);
+    int error = guard_hold (guard, ASK_NS, &tenant);
     uint32_t count = 0;
 
     if (error != 0)
@@ -302,10 +282,10 @@ int guard_tenant_processes (struct guard *guard, uint32_t id, struct guard_proce
     return guard_release (tenant, (int) count);
 }
 
-int guard_tenant_gone (struct guard *guard, uint32_t id)
+int guard_tenant_gone (struct guard *guard)
 {
     struct tenant *tenant;
-    int error = guard_hold (guard, id, ASK_NS, &tenant), gone = 1;
+    int error = guard_hold (guard, ASK_NS, &tenant), gone = 1;
     bool is_inherited = false;
 
     if (error != 0)

@@ -2,9 +2,8 @@
  * The guard: enforces the shares of containers from outside, by seccomp user notification.
  *
  * The supervisor (native/supervisor) is linked with it, configures it and reads it; nothing of a container's calls passes
- * through Python. One thread a tenant, so that a tenant that floods its listener delays no other. A tenant is
- * described by the same `struct limits` as the shim's file (native/shim/share.h); native/rm makes every decision, in
- * posture GUARD.
+ * through Python. A guard has one tenant, which is described by the same `struct limits` as the shim's file (native/shim/share.h);
+ * native/rm makes every decision, in posture GUARD.
  *
  * Every function may be called from any thread, and none waits for a container or for a call that the driver makes for one: what
  * asks about a tenant whose thread is in such a call answers -EBUSY after some milliseconds, what schedules it is done as soon as the
@@ -99,36 +98,38 @@ int guard_waits_descriptor (const struct guard *guard);
 /* Up to capacity events, oldest first; returns how many. */
 int guard_events (struct guard *guard, struct guard_event *events, uint32_t capacity);
 
-/* `id`: the caller's number for the tenant. -EOPNOTSUPP: a driver version that rm has no tables for. */
+/* `id`: the caller's number for the tenant. -EOPNOTSUPP: a driver version that rm has no tables for; -EEXIST: it has its tenant. */
 int guard_tenant_add (struct guard *guard, uint32_t id, const struct limits *limits);
-int guard_tenant_update (struct guard *guard, uint32_t id, const struct limits *limits);
+int guard_tenant_update (struct guard *guard, const struct limits *limits);
 /* The listener's descriptor is duplicated; the caller keeps and closes its own. */
-int guard_tenant_listen (struct guard *guard, uint32_t id, int listener);
+int guard_tenant_listen (struct guard *guard, int listener);
 /* To be called every some 100 ms: a tenant whose thread has waited for two seconds for something of a process, such as memory
  * in a file that does not answer, is frozen until it goes on, for nothing sees what the tenant does meanwhile. */
-int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *status);
-int guard_tenant_processes (struct guard *guard, uint32_t id, struct guard_process *processes, uint32_t capacity);
+int guard_tenant_status (struct guard *guard, struct guard_status *status);
+int guard_tenant_processes (struct guard *guard, struct guard_process *processes, uint32_t capacity);
 /* 1 when every listener has hung up, no process is left, and no memory that lives on without one. */
-int guard_tenant_gone (struct guard *guard, uint32_t id);
+int guard_tenant_gone (struct guard *guard);
 
 /* Scheduling: puts what was decided into force. */
-int guard_tenant_slice (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t microseconds);
+int guard_tenant_slice (struct guard *guard, uint32_t gpu, uint32_t microseconds);
 /* How many calls of the driver it took, one after the other; -errno. -EAGAIN: a channel could not be stopped, and it is to be asked
  * again. */
-int guard_tenant_freeze (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t frozen);
+int guard_tenant_freeze (struct guard *guard, uint32_t gpu, uint32_t frozen);
 
 /*
- * Phases: tenants with a cap are on in their part of a period and off in the rest of it (phase_thread.c, phase.h). One
- * thread a GPU keeps the time. While a tenant is in a plan, only the thread may call guard_tenant_freeze for it.
+ * Phases: a tenant with a cap is on in its part of a period and off in the rest of it (phase_thread.c, phase.h). One
+ * thread a GPU keeps the time. While the tenant has a phase, only the thread may call guard_tenant_freeze for the GPU.
+ *
+ * since and until in microseconds of a period that begins at multiples of `period` of CLOCK_MONOTONIC; until may lie beyond the
+ * period's end and goes on at 0 then. period (1000 to 1000000) 0: always on.
  */
 struct guard_phase {
-    uint32_t tenant, gpu; /* its number, and the GPU's index in its limits */
-    uint32_t since, until; /* microseconds of the period; until may lie beyond its end and goes on at 0 then */
+    uint32_t period, since, until, spare;
 };
 struct guard_phases;
 /*
- * Processes that are not guarded can be in plans too ("attached"): by numbers with this bit, their GPU's index being 0.
- * A number can have several processes. Their channels are stopped and started through copies of their descriptors.
+ * Processes that are not guarded can have phases too ("attached"): their tenant's number has this bit, and the guard has no
+ * tenant then. Their channels are stopped and started through copies of their descriptors.
  */
 #define GUARD_ATTACHED 0x80000000u
 struct guard_channel {
@@ -140,19 +141,17 @@ struct guard_attached {
     uint32_t processes; /* that live */
     uint32_t frozen;
 };
-/* For the tenants of this guard, which must be destroyed after it. NULL on failure, with errno. */
-struct guard_phases *guard_phases_create (struct guard *guard);
-/* Thaws all tenants, ends the threads. */
+/* Of the guard's tenant, or of attached processes. The guard must be destroyed after it. NULL on failure, with errno. */
+struct guard_phases *guard_phases_create (struct guard *guard, bool are_attached);
+/* Starts all channels, ends the threads. */
 void guard_phases_destroy (struct guard_phases *phases);
-/* The plan of a GPU from now on; count 0: none. period in microseconds (1000 to 1000000), at most 4096 tenants. -EINVAL,
- * -ENOMEM, -EAGAIN (no thread), -ENOSPC (more than 32 GPUs): the plan before stays in force. */
-int guard_phases_set (struct guard_phases *phases, const uint8_t uuid[16], uint32_t period, const struct guard_phase *plan,
-                      uint32_t count);
-/* One more process; pidfd and descriptors are duplicated, and held until it ends. node: the control node, as in
- * limits. Channels of one descriptor, client and subdevice lie side by side. -EBADF: a descriptor is not that node. */
-int guard_attach (struct guard_phases *phases, uint32_t id, int pidfd, const struct limits_node *node,
-                  const struct guard_channel *channels, uint32_t count);
-int guard_attached_status (struct guard_phases *phases, uint32_t id, struct guard_attached *status);
+/* The phase on a GPU, by its index in the limits, from now on. -EINVAL, -EAGAIN (no thread): the one before stays in force. */
+int guard_phases_set (struct guard_phases *phases, uint32_t gpu, const struct guard_phase *phase);
+/* One more process, of phases of attached ones; pidfd and descriptors are duplicated, and held until it ends. node: the control
+ * node, as in limits. Channels of one descriptor, client and subdevice lie side by side. -EBADF: a descriptor is not that node. */
+int guard_attach (struct guard_phases *phases, int pidfd, const struct limits_node *node, const struct guard_channel *channels,
+                  uint32_t count);
+int guard_attached_status (struct guard_phases *phases, struct guard_attached *status);
 
 #pragma GCC visibility pop
 

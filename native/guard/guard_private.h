@@ -24,13 +24,11 @@ struct driver_usage;
 struct dup_probe;
 struct tenant;
 
-#define GUARD_TENANTS 4096
 #define GUARD_EVENTS 1024
 
 struct guard {
-    pthread_mutex_t lock; /* tenants[] and events */
-    struct tenant *tenants[GUARD_TENANTS];
-    unsigned tenant_count;
+    pthread_mutex_t lock; /* tenant and events */
+    struct tenant *tenant; /* NULL: there is none yet, or any more */
     int event_descriptor, changed_descriptor, waits_descriptor;
     atomic_bool is_changed; /* changed_descriptor is readable */
     struct guard_event events[GUARD_EVENTS];
@@ -53,13 +51,13 @@ struct guard {
 /* The guard's clients of the driver; NULL: there are none. With driver_usage_lock, and without probe_lock. */
 struct driver_usage *guard_driver_usage (struct guard *guard);
 struct dup_probe *guard_dup_probe (struct guard *guard);
-/* A tenant that cannot go away until guard_let_go; NULL: there is none of this number. */
-struct tenant *guard_find (struct guard *guard, uint32_t id);
+/* The tenant, which cannot go away until guard_let_go; NULL: there is none. */
+struct tenant *guard_find (struct guard *guard);
 void guard_let_go (struct tenant *tenant);
 /* Takes its lock, unless another thread has it for longer than so many ns. */
 bool guard_lock (struct tenant *tenant, uint64_t patience);
 /* Both: 0, -ENOENT, or -EBUSY. guard_release gives both back, and returns the result. */
-int guard_hold (struct guard *guard, uint32_t id, uint64_t patience, struct tenant **tenant);
+int guard_hold (struct guard *guard, uint64_t patience, struct tenant **tenant);
 int guard_release (struct tenant *tenant, int result);
 void guard_note (struct tenant *tenant, enum rm_reason reason, uint32_t number, pid_t pid);
 /* Whether the tenant's status is another one than was read last. In its second thread, with the turn, without the lock. */

@@ -31,8 +31,8 @@
 
 struct closing {
     int file;
-    uint32_t tenant;
-    uint32_t client; /* given back first; 0: none */
+    uint32_t client; /* freed before it, if another process that has the file could use it; 0: not */
+    bool is_counted; /* for the tenant (fair.c) */
 };
 
 /* Not under any lock: the last close of a file can take a tenth of a second, in which the driver gives back all that its
@@ -57,7 +57,8 @@ static void *close_all (void *argument)
             (void) ioctl (closing.file, NV_REQUEST (NV_ESC_RM_FREE, sizeof (head)), &head);
         }
         close (closing.file);
-        fair_closed (guard, closing.tenant, fair_cpu () - begun);
+        if (closing.is_counted)
+            fair_closed (guard, fair_cpu () - begun);
     }
     return NULL;
 }
@@ -85,31 +86,25 @@ void closer_stop (struct guard *guard)
     close (guard->closing[0]);
 }
 
-/* client: freed before it, if another process that has the file could use it; 0: not. */
-static void close_later (const struct tenant *tenant, int file, uint32_t client)
+static void close_later (const struct guard *guard, struct closing closing)
 {
-    struct closing closing = { file, tenant->id, client };
-
-    if (write (tenant->guard->closing[1], &closing, sizeof (closing)) != sizeof (closing))
-        close (file);
-}
-
-void closer_add (const struct guard *guard, int file)
-{
-    struct closing closing = { file, GUARD_ATTACHED, 0 };
-
     if (write (guard->closing[1], &closing, sizeof (closing)) != sizeof (closing))
-        close (file);
+        close (closing.file);
 }
 
-void held_file_close (struct tenant *tenant, int file) { close_later (tenant, file, 0); }
+void closer_add (const struct guard *guard, int file) { close_later (guard, (struct closing) { .file = file }); }
+
+void held_file_close (struct tenant *tenant, int file)
+{
+    close_later (tenant->guard, (struct closing) { .file = file, .is_counted = true });
+}
 
 static void drop (struct tenant *tenant, unsigned place, uint32_t client)
 {
     struct retained *retained = &tenant->retained;
 
     edges_forget (&tenant->edges, retained->files[place].client);
-    close_later (tenant, retained->files[place].file, client);
+    close_later (tenant->guard, (struct closing) { retained->files[place].file, client, .is_counted = true });
     retained->files[place] = retained->files[--retained->file_count];
 }
 
@@ -196,7 +191,7 @@ static void make_room (struct tenant *tenant)
                rm_pieces (tenant->rm, retained->files[place].client, retained->files[place].client, pieces, count));
     free (pieces);
     edges_forget (&tenant->edges, retained->files[place].client);
-    close_later (tenant, retained->files[place].file, 0);
+    held_file_close (tenant, retained->files[place].file);
     retained->file_count--;
     memmove (retained->files + place, retained->files + place + 1, (retained->file_count - place) * sizeof (retained->files[0]));
 }

@@ -35,7 +35,7 @@ void held_file_close (struct tenant *tenant, int file);
 /* A thread that closes files: the driver takes long to give a process's context back. -1: they are closed at once. */
 bool closer_start (struct guard *guard);
 void closer_stop (struct guard *guard);
-/* By it: a file that is no tenant's. */
+/* By it: a file that is not the tenant's, or not its burden (fair.c). */
 void closer_add (const struct guard *guard, int file);
 
 #endif

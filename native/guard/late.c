@@ -58,22 +58,17 @@ static bool look_at (struct tenant *tenant, uint64_t now, bool *is_idle)
 /* Whether no stop is due. */
 static bool tick (struct guard *guard)
 {
-    struct tenant *late = NULL;
-    bool is_idle = true;
+    struct tenant *tenant = guard_find (guard);
+    bool is_idle = true, is_late;
 
-    pthread_mutex_lock (&guard->lock);
-    for (unsigned i = 0; i < guard->tenant_count; i++)
-        if (look_at (guard->tenants[i], guard_now (), &is_idle))
-            late = guard->tenants[i];
-    if (late != NULL)
-        atomic_fetch_add (&late->users, 1);
-    pthread_mutex_unlock (&guard->lock);
-    if (late != NULL) {
-        guard_note (late, RM_EDGE_LATE, 0, 0);
-        guard_let_go (late);
-        if (guard->late.act != NULL)
-            guard->late.act (guard->late.context);
-    }
+    if (tenant == NULL)
+        return true;
+    is_late = look_at (tenant, guard_now (), &is_idle);
+    if (is_late)
+        guard_note (tenant, RM_EDGE_LATE, 0, 0);
+    guard_let_go (tenant);
+    if (is_late && guard->late.act != NULL)
+        guard->late.act (guard->late.context);
     return is_idle;
 }
 

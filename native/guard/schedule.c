@@ -18,7 +18,7 @@
 
 /* Most calls of the driver are over by then. */
 #define PATIENCE_NS 300000u
-/* The longest of a phase plan (phase_check): within it, what is started is to be stopped again. */
+/* The longest of a phase (phase_check): within it, what is started is to be stopped again. */
 #define PERIOD_NS UINT64_C (1000000000)
 /* A timeslice that the driver did not take for some group is written again: for a second, for the group may be at its end. */
 #define RETRY_NS UINT64_C (50000000)
@@ -109,9 +109,9 @@ void tenant_unlock (struct tenant *tenant)
     pthread_mutex_unlock (&tenant->lock);
 }
 
-int guard_tenant_slice (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t microseconds)
+int guard_tenant_slice (struct guard *guard, uint32_t gpu, uint32_t microseconds)
 {
-    struct tenant *tenant = gpu < SHARE_MAX_GPUS ? guard_find (guard, id) : NULL;
+    struct tenant *tenant = gpu < SHARE_MAX_GPUS ? guard_find (guard) : NULL;
 
     if (tenant == NULL)
         return -ENOENT;
@@ -126,9 +126,9 @@ int guard_tenant_slice (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t
     return 0;
 }
 
-int guard_tenant_freeze (struct guard *guard, uint32_t id, uint32_t gpu, uint32_t frozen)
+int guard_tenant_freeze (struct guard *guard, uint32_t gpu, uint32_t frozen)
 {
-    struct tenant *tenant = gpu < SHARE_MAX_GPUS ? guard_find (guard, id) : NULL;
+    struct tenant *tenant = gpu < SHARE_MAX_GPUS ? guard_find (guard) : NULL;
     int calls;
 
     if (tenant == NULL)

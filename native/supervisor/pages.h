@@ -24,18 +24,12 @@
 #define PAGES_VERSION 1u
 #endif
 
-/* When the tenant is on, on one GPU: since and until in microseconds of a period that begins at multiples of `period` of
- * CLOCK_MONOTONIC; until may lie beyond the period's end. period 0: always on. */
-struct plan_phase {
-    uint32_t period, since, until, spare;
-};
-
 struct plan {
     uint64_t generation; /* goes up with each change */
     struct limits limits;
     uint32_t slice[SHARE_MAX_GPUS]; /* microseconds; 0: libcuda's own */
     uint32_t is_frozen[SHARE_MAX_GPUS];
-    struct plan_phase phases[SHARE_MAX_GPUS];
+    struct guard_phase phases[SHARE_MAX_GPUS];
 };
 
 struct plan_file {

@@ -51,24 +51,24 @@ int supervisor_publish (struct supervisor *self)
     int count, gone, result;
 
     guard_take_changes (self->guard);
-    result = self->is_attached ? 0 : guard_tenant_status (self->guard, self->tenant, &status);
+    result = self->is_attached ? 0 : guard_tenant_status (self->guard, &status);
     if (result == 0 && !self->is_attached) {
         self->waits_at = status.waits_for != 0 ? guard_now () + WAITS_NS : 0;
         if (status.waits_ns < WAITS_NS)
             status.waits_for = 0, status.waits_ns = 0;
         counters->status = status;
     }
-    count = guard_tenant_processes (self->guard, self->tenant, counters->processes, COUNTERS_PROCESSES);
+    count = guard_tenant_processes (self->guard, counters->processes, COUNTERS_PROCESSES);
     if (count >= 0)
         counters->process_count = (uint32_t) count < COUNTERS_PROCESSES ? (uint32_t) count : COUNTERS_PROCESSES;
-    gone = guard_tenant_gone (self->guard, self->tenant);
+    gone = guard_tenant_gone (self->guard);
     if (result == -EBUSY || count == -EBUSY || gone == -EBUSY) /* the driver makes a call for the tenant */
         guard_changed (self->guard);
     if (gone >= 0)
         counters->is_gone = gone != 0 && self->has_listened;
     if (self->is_attached) {
         memset (&counters->attached, 0, sizeof (counters->attached));
-        (void) guard_attached_status (self->phases, GUARD_ATTACHED | self->tenant, &counters->attached);
+        (void) guard_attached_status (self->phases, &counters->attached);
         counters->is_gone = counters->attached.processes == 0;
     }
     counters->sees_driver = (uint32_t) guard_sees_driver (self->guard);

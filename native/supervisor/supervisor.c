@@ -48,22 +48,19 @@ static void end_late (void *context)
 /* The tenant's phase on one GPU, and whether it is frozen where it has none. */
 static int apply_gpu (struct supervisor *self, uint32_t gpu)
 {
-    const struct plan_phase *phase = &self->next.phases[gpu], *before = &self->plan.phases[gpu];
-    uint32_t number = self->is_attached ? GUARD_ATTACHED | self->tenant : self->tenant;
-    struct guard_phase one = { .tenant = number, .gpu = gpu, .since = phase->since, .until = phase->until };
+    const struct guard_phase *phase = &self->next.phases[gpu];
     int error = 0;
 
-    if (memcmp (phase, before, sizeof (*phase)) != 0)
-        error = guard_phases_set (self->phases, self->next.limits.gpus[gpu].uuid, phase->period != 0 ? phase->period : 1000, &one,
-                                  phase->period != 0);
+    if (memcmp (phase, &self->plan.phases[gpu], sizeof (*phase)) != 0)
+        error = guard_phases_set (self->phases, gpu, phase);
     if (error != 0)
         return error;
     self->plan.phases[gpu] = *phase;
     if (self->next.slice[gpu] != self->plan.slice[gpu] && !self->is_attached)
-        error = guard_tenant_slice (self->guard, self->tenant, gpu, self->next.slice[gpu]);
+        error = guard_tenant_slice (self->guard, gpu, self->next.slice[gpu]);
     self->plan.slice[gpu] = self->next.slice[gpu];
     if (self->next.is_frozen[gpu] != self->plan.is_frozen[gpu] && !self->is_attached)
-        (void) guard_tenant_freeze (self->guard, self->tenant, gpu, self->next.is_frozen[gpu]);
+        (void) guard_tenant_freeze (self->guard, gpu, self->next.is_frozen[gpu]);
     self->plan.is_frozen[gpu] = self->next.is_frozen[gpu];
     return error;
 }
@@ -74,7 +71,7 @@ static void apply (struct supervisor *self)
     bool is_whole = true;
 
     if (memcmp (&self->next.limits, &self->plan.limits, sizeof (self->plan.limits)) != 0) {
-        int error = self->is_attached ? 0 : guard_tenant_update (self->guard, self->tenant, &self->next.limits);
+        int error = self->is_attached ? 0 : guard_tenant_update (self->guard, &self->next.limits);
 
         if (error == 0)
             self->plan.limits = self->next.limits;
@@ -163,7 +160,7 @@ static int start (struct supervisor *self, int privsep)
         return -errno;
     guard_on_failure (self->guard, end_late, self);
     guard_set_contention (self->guard, files[2]);
-    self->phases = guard_phases_create (self->guard);
+    self->phases = guard_phases_create (self->guard, self->is_attached);
     if (self->phases == NULL)
         return -ENOMEM;
     error = self->is_attached ? 0 : guard_tenant_add (self->guard, self->tenant, &self->next.limits);
@@ -196,7 +193,7 @@ static int attach (struct supervisor *self, const struct channel_attach *request
                                                .channel = request->channels[i].channel,
                                                .descriptor = files[1 + request->channels[i].place] };
     }
-    result = guard_attach (self->phases, GUARD_ATTACHED | self->tenant, files[0], &node, channels, request->count);
+    result = guard_attach (self->phases, files[0], &node, channels, request->count);
     free (channels);
     return result;
 }
@@ -246,7 +243,7 @@ static bool serve (struct supervisor *self)
     if ((size_t) size >= sizeof (request.head))
         switch (request.head.operation) {
         case CHANNEL_LISTEN:
-            result = count == 1 ? guard_tenant_listen (self->guard, self->tenant, files[0]) : -EINVAL;
+            result = count == 1 ? guard_tenant_listen (self->guard, files[0]) : -EINVAL;
             self->has_listened |= result == 0;
             break;
         case CHANNEL_JOIN:

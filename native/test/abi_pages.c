@@ -14,11 +14,11 @@
 
 static void print_plan (void)
 {
-    WHOLE (plan_phase)
-    MEMBER (plan_phase, period)
-    MEMBER (plan_phase, since)
-    MEMBER (plan_phase, until)
-    MEMBER (plan_phase, spare)
+    WHOLE (guard_phase)
+    MEMBER (guard_phase, period)
+    MEMBER (guard_phase, since)
+    MEMBER (guard_phase, until)
+    MEMBER (guard_phase, spare)
     WHOLE (plan)
     MEMBER (plan, generation)
     MEMBER (plan, limits)

@@ -1,11 +1,11 @@
 /*
- * phase_bed: tenants on one simulated GPU whose clock is moved by hand, their slices and a phase plan, by commands on
+ * phase_bed: tenants on one simulated GPU whose clock is moved by hand, their slices and a phase plan each, by commands on
  * standard input (tests/nvc/guard/test_histories.py decides, this carries out). One line each:
  *
  *     arrive T GROUPS           a tenant with groups that are never out of work; a second time: one more process
  *     leave T                   all of it
  *     slice T MICROSECONDS      of each of its groups
- *     plan PERIOD [T SINCE UNTIL]...
+ *     plan PERIOD [T SINCE UNTIL]...      phases of these tenants, and none of the others
  *     run MICROSECONDS          prints "T:BUSY_NS ..." of those that are there, since they arrived
  *     frozen                    prints the tenants that are off
  *     off                       prints "T:NS ..." of all that were off: for how long, as the guard counts it
@@ -13,7 +13,8 @@
  *     calls FREEZE THAW SPREAD LATE   microseconds: how long calls last, by how much that differs,
  *                                     how late the thread wakes
  *
- * A stop takes effect at half of its call and a thaw at its end, as measured on an H200.
+ * A stop takes effect at half of its call and a thaw at its end, as measured on an H200. Each tenant's supervisor makes its own calls. The
+ * driver makes one at a time: a call that begins during another one's waits, and the supervisor counts that as a part of it.
  */
 #include "guard/phase.h"
 #include "manager_bed.h"
@@ -34,10 +35,10 @@
 static struct {
     struct manager_file *files[PROCESSES];
     uint32_t clients[PROCESSES], groups[PROCESSES], processes;
-    uint64_t slice, off_ns, off_since;
+    uint64_t slice, off_ns, off_since, called; /* the last: when its thread came back from its last call */
     bool frozen;
 } tenants[TENANTS];
-static struct phase_plan plan;
+static struct phase_plan plans[TENANTS];
 static uint64_t freeze_ns = 600000, thaw_ns = 330000, spread_ns, late_ns, random_state = 88172645463325252u;
 
 static uint64_t below (uint64_t limit)
@@ -142,60 +143,73 @@ static uint64_t busy (unsigned tenant)
     return sum;
 }
 
-static void make (const struct phase_step *step)
+static void make (unsigned tenant, struct phase_step step)
 {
-    unsigned tenant = plan.entries[step->entry].tenant;
-    uint64_t began, lasts = (step->freeze ? freeze_ns : thaw_ns) + below (spread_ns);
+    uint64_t called = step.at + below (late_ns), began, lasts = (step.freeze ? freeze_ns : thaw_ns) + below (spread_ns);
     bool exists = tenants[tenant].processes > 0;
 
+    if (called < tenants[tenant].called)
+        called = tenants[tenant].called;
+    advance_to (called);
     began = now ();
     if (exists) {
         /* The manager starts a channel 300 us after it is told to, the GPU at the end of the call. */
-        if (!step->freeze && lasts > 300000)
+        if (!step.freeze && lasts > 300000)
             advance_to (began + lasts - 300000);
-        tenants[tenant].frozen = step->freeze;
-        if (step->freeze)
+        tenants[tenant].frozen = step.freeze;
+        if (step.freeze)
             tenants[tenant].off_since = began + lasts / 2;
         else
             tenants[tenant].off_ns += began + lasts - tenants[tenant].off_since;
         for (uint32_t process = 0; process < tenants[tenant].processes; process++)
-            switch_process (tenant, process, step->freeze);
+            switch_process (tenant, process, step.freeze);
         advance_to (began + lasts);
     }
-    phase_done (&plan, step, began, now (), exists);
+    tenants[tenant].called = now ();
+    phase_done (&plans[tenant], step, called, now (), exists);
 }
 
 static void run_until (uint64_t end)
 {
     while (now () < end) {
-        struct phase_step step = phase_next (&plan);
+        struct phase_step first = { .at = UINT64_MAX };
+        unsigned tenant = 0;
 
-        if (step.entry == PHASE_NONE || step.at >= end) {
+        for (unsigned i = 0; i < TENANTS; i++) {
+            struct phase_step step = phase_next (&plans[i]);
+
+            if (step.at < first.at) {
+                first = step;
+                tenant = i;
+            }
+        }
+        if (first.at >= end) {
             advance_to (end);
             return;
         }
-        advance_to (step.at + below (late_ns));
-        make (&step);
+        make (tenant, first);
     }
 }
 
 static void set_plan (char *words)
 {
-    static struct guard_phase phases[TENANTS];
-    uint32_t period = (uint32_t) strtoul (words, &words, 10), count = 0;
+    struct guard_phase phases[TENANTS] = { 0 };
+    uint32_t period = (uint32_t) strtoul (words, &words, 10);
 
     for (char *end = words;; words = end) {
         unsigned long tenant = strtoul (words, &end, 10);
 
         if (end == words)
             break;
-        must (count < TENANTS, "too many phases");
-        phases[count] = (struct guard_phase) { .tenant = (uint32_t) tenant };
-        phases[count].since = (uint32_t) strtoul (end, &end, 10);
-        phases[count++].until = (uint32_t) strtoul (end, &end, 10);
+        must (tenant < TENANTS, "no such tenant");
+        phases[tenant].period = period;
+        phases[tenant].since = (uint32_t) strtoul (end, &end, 10);
+        phases[tenant].until = (uint32_t) strtoul (end, &end, 10);
     }
-    must (phase_check (period, phases, count) == 0, "a plan that cannot be");
-    must (phase_set (&plan, period, phases, count, now ()) == 0, "no memory for a plan");
+    for (unsigned i = 0; i < TENANTS; i++) {
+        must (phase_check (&phases[i]) == 0, "a phase that cannot be");
+        phase_set (&plans[i], &phases[i], now ());
+    }
 }
 
 static void print_samples (void)
@@ -301,6 +315,5 @@ int main (void)
     for (unsigned i = 0; i < TENANTS; i++)
         leave (i);
     bed_stop ();
-    phase_free (&plan);
     return 0;
 }

@@ -83,7 +83,7 @@ static void guard_begin (unsigned number)
     receiver_begin (&tenant->receiver);
     tenant->abi = rm_abi_find (machine.driver);
     tenant->rm = rm_create (tenant->abi, RM_POSTURE_GUARD, &guard_host, tenant);
-    guard->tenants[guard->tenant_count++] = tenant;
+    guard->tenant = tenant;
 }
 
 void world_begin (uint64_t seed)

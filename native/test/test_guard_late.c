@@ -63,7 +63,7 @@ static void begin (void)
     if (guard == NULL || guard_tenant_add (guard, 1, &limits) != 0)
         exit (1);
     guard_on_failure (guard, act, NULL);
-    tenant = guard->tenants[0];
+    tenant = guard->tenant;
     tenant->edges.channels = calloc (1, sizeof (struct edge_channel));
     tenant->edges.channels[0] = (struct edge_channel) { .client = 0xc1d00001u, .subdevice = 7, .channel = 1, .file = 0 };
     tenant->edges.count = 1;
@@ -90,10 +90,9 @@ static unsigned acted_in (unsigned milliseconds)
 
 static void *plan (void *phases)
 {
-    static const uint8_t uuid[16];
-    struct guard_phase half = { .tenant = 1, .until = 10000 };
+    struct guard_phase half = { .period = 20000, .until = 10000 };
 
-    guard_phases_set (phases, uuid, 20000, &half, 1);
+    guard_phases_set (phases, 0, &half);
     return NULL;
 }
 
@@ -104,7 +103,7 @@ static void refused (void)
 
     begin ();
     *driver = REFUSES;
-    tap_ok (guard_tenant_freeze (guard, 1, 0, 1) == -EAGAIN, "a stop that the driver refuses is told");
+    tap_ok (guard_tenant_freeze (guard, 0, 1) == -EAGAIN, "a stop that the driver refuses is told");
     passed = acted_in (5000);
     tap_ok (passed > 400 && passed < 5000, "and after half a second the container is to be ended");
     tap_ok (guard_events (guard, &event, 1) == 1 && event.reason == RM_EDGE_LATE && event.tenant == 1, "with an event");
@@ -112,7 +111,7 @@ static void refused (void)
 
     begin ();
     *driver = REFUSES;
-    guard_tenant_freeze (guard, 1, 0, 1);
+    guard_tenant_freeze (guard, 0, 1);
     usleep (250000);
     *driver = WORKS;
     tap_ok (acted_in (800) == 0 && tenant->edges.channels[0].is_stopped,
@@ -127,7 +126,7 @@ static void hangs (void)
     unsigned passed;
 
     begin ();
-    phases = guard_phases_create (guard);
+    phases = guard_phases_create (guard, false);
     plan (phases);
     usleep (100000);
     tap_ok (tenant->edges.frozen_ns[0] > 0 && acted == 0, "a cap is kept");
@@ -147,7 +146,7 @@ static void phases_refused (void)
     unsigned passed;
 
     begin ();
-    phases = guard_phases_create (guard);
+    phases = guard_phases_create (guard, false);
     *driver = REFUSES;
     plan (phases);
     passed = acted_in (5000);
@@ -161,15 +160,15 @@ static void gone (void)
 {
     begin ();
     *driver = KNOWS_NO_CHANNEL;
-    tap_ok (guard_tenant_freeze (guard, 1, 0, 1) >= 0 && acted_in (800) == 0, "a channel that is being freed makes no stop late");
+    tap_ok (guard_tenant_freeze (guard, 0, 1) >= 0 && acted_in (800) == 0, "a channel that is being freed makes no stop late");
     end ();
     begin ();
     *driver = KNOWS_NO_SUBDEVICE;
-    tap_ok (guard_tenant_freeze (guard, 1, 0, 1) == -EAGAIN && acted_in (5000) != 0, "one whose subdevice was freed does");
+    tap_ok (guard_tenant_freeze (guard, 0, 1) == -EAGAIN && acted_in (5000) != 0, "one whose subdevice was freed does");
     end ();
     begin ();
     tenant->edges.channels[0].subdevice = 0;
-    tap_ok (guard_tenant_freeze (guard, 1, 0, 1) == -EAGAIN && acted_in (5000) != 0, "or that never had one");
+    tap_ok (guard_tenant_freeze (guard, 0, 1) == -EAGAIN && acted_in (5000) != 0, "or that never had one");
     end ();
 }
 
@@ -182,7 +181,7 @@ static void suspended (void)
     if (pid == 0) {
         begin ();
         *driver = REFUSES;
-        guard_tenant_freeze (guard, 1, 0, 1);
+        guard_tenant_freeze (guard, 0, 1);
         usleep (250000); /* some ticks have seen it */
         raise (SIGSTOP);
         _exit (acted_in (800) != 0);

@@ -40,7 +40,7 @@ static int end_of (void (*on_failure) (void *), size_t size)
         guard_on_failure (guard, on_failure, NULL);
         if (setrlimit (RLIMIT_DATA, &little) != 0)
             _exit (6);
-        _exit (guard_host.allocate (guard->tenants[0], size) != NULL ? 0 : 7);
+        _exit (guard_host.allocate (guard->tenant, size) != NULL ? 0 : 7);
     }
     return waitpid (child, &status, 0) == child && WIFEXITED (status) ? WEXITSTATUS (status) : -1;
 }

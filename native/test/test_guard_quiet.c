@@ -32,7 +32,7 @@ static void publish (struct guard *guard)
 {
     struct guard_status status;
 
-    if (guard_tenant_status (guard, tenant->id, &status) != 0)
+    if (guard_tenant_status (guard, &status) != 0)
         abort ();
 }
 
@@ -80,7 +80,7 @@ int main (void)
 
     pthread_mutex_unlock (&tenant->lock);
     tenant->limits.gpu_count = 1;
-    guard.tenants[guard.tenant_count++] = tenant;
+    guard.tenant = tenant;
     tap_ok (guard_has_news (tenant) && guard_has_news (tenant), "what was not published yet is news");
     publish (&guard);
     tap_ok (!guard_has_news (tenant), "and none when it was");

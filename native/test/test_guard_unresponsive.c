@@ -59,11 +59,11 @@ int main (void)
     if (socketpair (AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0 || (guard = guard_create (-1)) == NULL)
         return 1;
     privsep_begin (&guard->privsep, pair[1]);
-    tap_ok (guard_tenant_add (guard, 1, &limits) == 0 && guard_tenant_listen (guard, 1, listener) == 0, "a tenant");
+    tap_ok (guard_tenant_add (guard, 1, &limits) == 0 && guard_tenant_listen (guard, listener) == 0, "a tenant");
     alarm (90);
-    while (!waits_long (guard->tenants[0]))
+    while (!waits_long (guard->tenant))
         usleep (1000);
-    tap_ok (guard_tenant_status (guard, 1, &state) == 0 && state.notifications == 1, "its state can be had while its thread waits");
+    tap_ok (guard_tenant_status (guard, &state) == 0 && state.notifications == 1, "its state can be had while its thread waits");
     begun = guard_now ();
     guard_destroy (guard);
     tap_ok (guard_now () - begun < 30 * SECOND, "the guard can end");

@@ -21,28 +21,28 @@ void guard_take_changes (struct guard *guard)
     changes = 0;
 }
 
-int guard_tenant_status (struct guard *guard, uint32_t id, struct guard_status *status)
+int guard_tenant_status (struct guard *guard, struct guard_status *status)
 {
-    (void) guard, (void) id;
+    (void) guard;
     *status = (struct guard_status) { .notifications = 7 };
     return status_result;
 }
 
-int guard_tenant_processes (struct guard *guard, uint32_t id, struct guard_process *processes, uint32_t capacity)
+int guard_tenant_processes (struct guard *guard, struct guard_process *processes, uint32_t capacity)
 {
-    (void) guard, (void) id, (void) processes, (void) capacity;
+    (void) guard, (void) processes, (void) capacity;
     return 0;
 }
 
-int guard_tenant_gone (struct guard *guard, uint32_t id)
+int guard_tenant_gone (struct guard *guard)
 {
-    (void) guard, (void) id;
+    (void) guard;
     return gone_result;
 }
 
-int guard_attached_status (struct guard_phases *phases, uint32_t id, struct guard_attached *status)
+int guard_attached_status (struct guard_phases *phases, struct guard_attached *status)
 {
-    (void) phases, (void) id, (void) status;
+    (void) phases, (void) status;
     return 0;
 }
 

@@ -11,7 +11,6 @@ MAY_FAIL = {
     "attached.c": 2,
     "driver_usage.c": 1,
     "dup_probe.c": 1,
-    "phase.c": 2,
     "phase_thread.c": 2,
     "tenant.c": 2,  # a tenant that does not begin, and tenant_allocate itself
 }

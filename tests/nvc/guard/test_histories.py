@@ -1,8 +1,8 @@
 """Random histories of tenants on a simulated GPU: what was decided is carried out in simulated time, and measured.
 
-native/test/phase_bed.c has the GPU and the pure half of the thread that keeps phases. Bounds come from the costs that
-the simulated GPU has, and an H200 had: 215 us for each switch from a group to another, calls of 600 us and 330 us that
-stop and start a tenant's channels.
+native/test/phase_bed.c has the GPU and, for each tenant, the pure half of the thread that keeps its phase. Bounds come
+from the costs that the simulated GPU has, and an H200 had: 215 us for each switch from a group to another, calls of
+600 us and 330 us that stop and start a tenant's channels.
 """
 
 from __future__ import annotations
@@ -144,11 +144,12 @@ def test_a_cap_is_kept_in_every_second(cap: int) -> None:
 
 
 def test_two_caps_are_kept_together() -> None:
+    """Where one phase ends and the other begins, a stop and a start wait for each other: an H100 had 69.2, 29.3."""
     with a_bed(spread=60, late=200) as bed:
         started(bed, Tenant("0", cap=700, groups=1), Tenant("1", cap=300, groups=1))
         busy = bed.window(5000)
-    assert busy["0"] / 50 == pytest.approx(70, abs=1)
-    assert busy["1"] / 50 == pytest.approx(30, abs=1)
+    assert busy["0"] / 50 == pytest.approx(69.2, abs=0.5)
+    assert busy["1"] / 50 == pytest.approx(29.3, abs=0.5)
     assert sum(busy.values()) >= 0.98 * 5000
 
 
@@ -215,7 +216,8 @@ def test_a_fair_gpu_gives_every_tenant_a_slot_and_no_more() -> None:
     with a_bed() as bed:
         started(bed, *(Tenant(str(index), index + 1, groups=1) for index in range(4)), policy="fair")
         busy = bed.window(1000)
-    assert list(busy.values()) == pytest.approx([62.0] * 4, abs=7)
+    assert max(busy.values()) <= 62.5
+    assert min(busy.values()) >= 50, "21 phases, each of which loses half of a switch and of two calls"
 
 
 # Histories.

@@ -44,7 +44,7 @@ def file() -> Iterator[int]:
 @pytest.mark.parametrize(
     ("structure", "form"),
     [
-        ("plan_phase", plan_file._Phase),
+        ("guard_phase", plan_file._Phase),
         ("plan", plan_file._Plan),
         ("plan_file", plan_file._PlanFile),
         ("guard_status", pages._Status),
