@@ -59,8 +59,7 @@ def main(argv: Sequence[str], program: str, own: str) -> int:
     except NvcError as error:
         return _fail(program, error, journal)
     except KeyboardInterrupt:
-        _fail(program, NvcError("interrupted"), journal)
-        return 130
+        return _interrupted(program, journal)
     except Exception as error:
         from hook.report import internal
 
@@ -68,11 +67,12 @@ def main(argv: Sequence[str], program: str, own: str) -> int:
 
 
 def edit(argv: Sequence[str], program: str) -> int:
-    """``main`` up to the exec, for a process of this program that waits: 0 once its container is guarded; 1 for errors.
+    """``main`` up to the exec, for a process of this program that waits: 0 once its container is guarded; else as that.
 
     SKIPPED, with nothing done: a container of which something else than a share of the engine's GPUs is to be decided.
     """
     journal = Journal()
+    has_begun = False
     try:
         chosen = command.parse(argv)
         config, problem = _settings(program)
@@ -84,12 +84,12 @@ def edit(argv: Sequence[str], program: str) -> int:
         content = spec.read(directory)
         if not _only_shares(content, config, directory):
             return SKIPPED
-    except NvcError:
-        return SKIPPED
-    try:
+        has_begun = True
         return 0 if _edit(chosen, content, config, problem, "", journal) else SKIPPED
     except NvcError as error:
-        return _fail(program, error, journal)
+        return _fail(program, error, journal) if has_begun else SKIPPED
+    except KeyboardInterrupt:
+        return _interrupted(program, journal)
     except Exception as error:
         from hook.report import internal
 
@@ -149,7 +149,10 @@ def _edit(
     own: str,
     journal: Journal,
 ) -> bool:
-    """Change config.json if the container asks for GPUs. Is it guarded? Raises NvcError: nothing is changed."""
+    """Change config.json if the container asks for GPUs. Is it guarded? Raises NvcError: nothing is changed.
+
+    own: "" where another process becomes the runtime: that one alone can refuse it the drivers.
+    """
     directory = _directory(chosen)
     found = bundle.look(content, directory)
     env = environment.parse(found.env)
@@ -161,7 +164,7 @@ def _edit(
         journal.debug("the container asks for no GPU")
         if problem is not None:
             journal.warn(str(problem))
-        if refused.refuse(content, found, env, config, journal):
+        if own and refused.refuse(content, found, env, config, journal):
             spec.write(directory, content)
         return False
     if problem is not None:
@@ -177,7 +180,7 @@ def _edit(
         changed = modify(content, found, env, config, own, directory, journal)
     restores = chosen.name == command.RESTORE
     guarded = guard.add(content, found, env, config, chosen.container, journal, restores=restores)
-    if not guarded:
+    if not guarded and own:
         changed = refused.refuse(content, found, env, config, journal) or changed
     if guarded or changed:
         from hook.runtime.joined import join
@@ -233,6 +236,11 @@ def _version(program: str) -> None:
     from nvc import __version__
 
     write(1, f"{program} (nvc-py) version {__version__}\nspec: 1.2.0\n\n")
+
+
+def _interrupted(program: str, journal: Journal) -> int:
+    _fail(program, NvcError("interrupted"), journal)
+    return 130
 
 
 def _fail(program: str, error: NvcError, journal: Journal) -> int:

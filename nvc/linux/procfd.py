@@ -35,6 +35,12 @@ def pin() -> Fd:
     return _pinned[1]
 
 
+def unpin() -> None:
+    """Close what ``pin`` keeps open, where a process closes all and works on: its number may be another file's then."""
+    global _pinned
+    _pinned = None
+
+
 def inherit(parents: Fd) -> Fd:
     """Pin this process's directory by that of the parent, where /proc is not ours, or another pid namespace's.
 

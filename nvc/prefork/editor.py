@@ -5,7 +5,8 @@ that another process would keep nothing from a config.json that is hostile. What
 bundle) keeps none but its own client waiting: while one is under way the others are forks of the server.
 
 It has the attributes of a caller (``nvc.prefork.caller.ProcessAttributes``) and serves those that have the same; of
-what else an edit leaves in a process nothing is there for the next one.
+what else an edit leaves in a process nothing is there for the next one. One after which the process is not what it was
+(rights, limits, filters) was its last.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import gc
 import os
 import resource
 import select
+import signal
 import socket
 import struct
 
@@ -22,12 +24,13 @@ from nvc.linux import process, rights
 from nvc.prefork import caller, packets, worker
 from nvc.prefork import request as prefork_request
 from nvc.prefork.request import DESCRIPTORS
+from rpc.process import private
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nvc.prefork.caller import Caller, ProcessAttributes
+    from nvc.prefork.caller import Caller, ProcessAttributes, Standing
     from nvc.prefork.request import Programs, Request
     from nvc.prefork.session import Session
 
@@ -126,8 +129,10 @@ def _wait(end: socket.socket, attributes: ProcessAttributes, ours: ProcessAttrib
     """Its life."""
     worker.begin_to_wait("nvc:[edit]", end)
     caller.apply(attributes, ours)
-    worker.reset_signals()
+    _reset_signals()
     own = [os.dup(number) for number in range(3)]
+    private.update(own)  # one of them is for words to the agent
+    before = _standing()
     for _ in range(MAX_EDITS):
         packet, descriptors = worker.received(end)
         if not packet or len(descriptors) != DESCRIPTORS:
@@ -135,6 +140,7 @@ def _wait(end: socket.socket, attributes: ProcessAttributes, ours: ProcessAttrib
         end.send(worker.TAKEN, socket.MSG_NOSIGNAL)
         process.caller, process.caller_started = _ABOUT.unpack_from(packet)
         status = _edit(prefork_request.decode(packet[_ABOUT.size :]), descriptors, programs)
+        _reset_signals()
         # The caller may unmount its directory, or wait for the end of our output, once it has the answer.
         os.chdir("/")
         for number, stream in enumerate(own):
@@ -142,10 +148,14 @@ def _wait(end: socket.socket, attributes: ProcessAttributes, ours: ProcessAttrib
         worker.close_rest(end.fileno(), *own)
         rights.set_name("nvc:[edit]")
         end.send(worker.OUTCOME.pack(status), socket.MSG_NOSIGNAL)
-        if status not in _CLEAN:
+        if status not in _CLEAN or _standing() != before:
             break
         gc.collect()
     return 0
+
+
+def _standing() -> tuple[Standing, ProcessAttributes]:
+    return caller.standing("self"), caller.attributes_of(os.getpid())
 
 
 def _edit(request: Request, descriptors: array.array[int], programs: Programs) -> int:
@@ -154,4 +164,11 @@ def _edit(request: Request, descriptors: array.array[int], programs: Programs) -
     os.fchdir(descriptors[3])
     packets.close_all(descriptors.tolist())
     worker.be_called(request)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     return programs.runtime()
+
+
+def _reset_signals() -> None:
+    """As a program has them, but SIGINT: one that comes before an edit, or late, ends this process without a word."""
+    worker.reset_signals()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

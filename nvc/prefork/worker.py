@@ -14,7 +14,7 @@ import socket
 import struct
 import sys
 
-from nvc.linux import memory, namespaces, rights
+from nvc.linux import memory, namespaces, procfd, rights
 from nvc.linux import process as linux_process
 from nvc.linux.fd import Fd
 from nvc.linux.process import close_all_but
@@ -309,4 +309,5 @@ def _lend(attributes: ProcessAttributes, ours: ProcessAttributes, standby: Stand
 def close_rest(*keep: int) -> None:
     """The streams of other callers, the socket, the processes; but our own streams and the modules' file stay."""
     finders = (finder.fileno() for finder in sys.meta_path if hasattr(finder, "fileno"))
+    procfd.unpin()
     close_all_but(0, 1, 2, *keep, *finders)

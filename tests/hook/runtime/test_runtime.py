@@ -320,7 +320,7 @@ def test_a_working_directory_that_is_gone_is_an_error(bench: Bench) -> None:
 
 
 def test_interrupted(capfd: pytest.CaptureFixture[str]) -> None:
-    from hook.runtime.__main__ import main
+    from hook.runtime.__main__ import edit, main
 
     class Words(tuple[str, ...]):
         """A command line that is being read when the signal comes."""
@@ -329,7 +329,8 @@ def test_interrupted(capfd: pytest.CaptureFixture[str]) -> None:
             raise KeyboardInterrupt
 
     assert main(Words(("create",)), "nvc-runtime", "/bin/nvc-runtime") == 130
-    assert capfd.readouterr().err == "nvc-runtime: interrupted\n"
+    assert edit(Words(("create",)), "nvc-runtime") == 130
+    assert capfd.readouterr().err == "nvc-runtime: interrupted\n" * 2
 
 
 @pytest.mark.parametrize(

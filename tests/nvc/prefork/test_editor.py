@@ -9,15 +9,18 @@ import resource
 import signal
 import socket
 import struct
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nvc.prefork import editor as prefork_editor
+from tests.hook.runtime.test_entry32 import filters
 from tests.nvc.prefork.test_hostile_callers import process
-from tests.nvc.prefork.test_server import SECONDS, Process, packet
+from tests.nvc.prefork.test_server import PROGRAMS_OF_TESTS, SECONDS, Process, packet
 from tests.nvc.prefork.test_standby_workers import children, is_gone, name, until, waits
 
 __all__ = ["process"]
@@ -46,6 +49,13 @@ def done(client: socket.socket) -> int:
         kind, status = struct.unpack("=ci", client.recv(16))
         assert kind == b"S"
         return os.waitstatus_to_exitcode(status)
+
+
+def pending(pid: int) -> int:
+    """Signals that wait for a process, as a mask; 0 when it is gone."""
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/status").read_text().partition("ShdPnd:")[2].split()[0], 16)
+    return 0
 
 
 def editors(process: Process) -> list[int]:
@@ -102,14 +112,17 @@ def test_one_that_was_killed_is_replaced_without_a_failed_edit(
     until(lambda: [pid for pid in editors(process) if pid != editor])
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_of_its_client_ends_the_edit_alone(
-    process: Process, editor: int, edit: Callable[[], socket.socket]
+    process: Process, editor: int, edit: Callable[[], socket.socket], number: int
 ) -> None:
     os.kill(editor, signal.SIGSTOP)
     client = edit()
-    client.send(b"K" + bytes([signal.SIGTERM]))
-    os.kill(editor, signal.SIGCONT)
-    assert done(client) in (-signal.SIGTERM, SKIPPED)
+    client.send(b"K" + bytes([number]))
+    until(lambda: is_gone(editor) or pending(editor) >> number - 1 & 1)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(editor, signal.SIGCONT)
+    assert done(client) == -number
     assert done(edit()) == SKIPPED
 
 
@@ -150,3 +163,78 @@ def test_it_ends_after_its_edits(process: Process, editor: int, edit: Callable[[
         assert done(edit()) == SKIPPED
     until(lambda: is_gone(editor))
     assert process.whole()
+
+
+def test_a_container_that_is_to_be_refused_the_drivers_leaves_no_filter(
+    tmp_path: Path, process: Process, editor: int, edit: Callable[[], socket.socket]
+) -> None:
+    """Attack: hooks that may give shares, and no GPU. The refusal is the runtime's own, and for good."""
+    place = tmp_path / "etc/nvc"
+    place.mkdir(parents=True)
+    (place / "config.toml").write_text('[share]\nguard = "require"\n')
+    entry = {"path": "/usr/bin/nvc-cdi-hook", "args": ["nvc-cdi-hook", "share"]}
+    config = json.loads((tmp_path / "config.json").read_text()) | {"hooks": {"createContainer": [entry]}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    words = ("create", f"--bundle={tmp_path}", "x")
+    with process.ask(packet("nvc-runtime", words, (f"XDG_CONFIG_HOME={tmp_path}/etc",))) as client:
+        assert client.recv(16) == b"R"
+        client.send(b"G")
+        assert done(client) == SKIPPED
+    assert done(edit()) == SKIPPED
+    until(lambda: waits(editor))
+    assert json.loads((tmp_path / "config.json").read_text()) == config
+    assert filters(Path(f"/proc/{editor}/status").read_text()) == filters(Path("/proc/self/status").read_text())
+
+
+# --- edits that leave something ---------------------------------------------------------------------------------------
+
+
+def directory_of(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return os.readlink(f"/proc/{pid}/cwd")
+    return ""
+
+
+TIDIED = ("descriptor", "high", "streams", "umask", "directory", "variable", "signals")
+ENDED = ("filter", "rights", "group", "limit", "nice")
+
+
+@pytest.fixture
+def untidy(tmp_path: Path) -> Iterator[tuple[dict[str, Any], Callable[[str], dict[str, Any]]]]:
+    """What was there in a process of its own, and what does others: each tells what it finds, and leaves something."""
+    made = Process(tmp_path, [sys.executable, str(PROGRAMS_OF_TESTS / "serve_untidy_edits.py")])
+
+    def begin(leaves: str) -> dict[str, Any]:
+        ours, theirs = socket.socketpair()
+        ours.settimeout(SECONDS)
+        directory = os.open(tmp_path, os.O_PATH)
+        with made.connect() as client, ours:
+            data = packet("nvc-runtime", ("create", "x"), ("PATH=/usr/bin", f"LEAVE={leaves}"))
+            socket.send_fds(client, [data], [*[theirs.fileno()] * 3, directory])
+            theirs.close()
+            os.close(directory)
+            assert client.recv(16) == b"R"
+            client.send(b"G")
+            assert done(client) == 0
+            # It may be unmounted now, and read to the end.
+            assert str(tmp_path) not in [directory_of(pid) for pid in editors(made)]
+            return dict(json.loads(b"".join(iter(lambda: ours.recv(1 << 16), b""))))
+
+    try:
+        alone = begin("")  # in a fork of the server
+        until(lambda: any(waits(pid) for pid in editors(made)))
+        yield alone, begin
+    finally:
+        assert made.end() == 0
+
+
+@pytest.mark.parametrize("leaves", ["", *TIDIED, *ENDED])
+def test_nothing_that_an_edit_leaves_is_there_for_the_next(
+    untidy: tuple[dict[str, Any], Callable[[str], dict[str, Any]]], leaves: str
+) -> None:
+    alone, edited = untidy
+    before, after = edited(leaves), edited("")
+    pids = [one.pop("pid") for one in (alone, before, after)]
+    assert pids[0] != pids[1]
+    assert (pids[1] == pids[2]) == (leaves not in ENDED)
+    assert alone == before == after
