@@ -13,7 +13,7 @@ import pytest
 from nvc.agent.admission import bind
 from tests.nvc.agent.test_acceptor import MESSAGE, Alone, alone, contained, directory
 from tests.support import leftovers
-from tests.support.acceptors import acceptor
+from tests.support.acceptors import acceptor, successors
 from tests.support.contained import Contained
 
 __all__ = ["alone", "contained", "directory"]
@@ -56,3 +56,24 @@ def test_a_listener_that_comes_for_a_killed_acceptor_is_not_lost(
     one.say()
     assert one.process.wait(20) == -signal.SIGKILL
     one.end()
+
+
+def test_a_killed_acceptor_without_a_successor_is_replaced_by_its_watchdog(
+    alone: Alone, contained: Callable[..., Contained]
+) -> None:
+    """A container that starts then waits for an agent as any other does."""
+    alone.process.send_signal(signal.SIGSTOP)  # it would make another
+    assert leftovers.until(lambda: not _killed(successors(str(alone.directory))), seconds=20)
+    alone.process.kill()
+    alone.process.wait(20)
+    assert leftovers.until(lambda: acceptor(alone.directory)[0] not in (0, alone.process.pid), seconds=20)
+    contained()
+    assert leftovers.until((alone.directory / "pending" / str(acceptor(alone.directory)[0])).exists, seconds=20), (
+        "it accepts at the same socket"
+    )
+
+
+def _killed(pids: list[int]) -> list[int]:
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    return pids
