@@ -12,14 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.nvc.agent.test_admission import contained, directory, manager, words
-from tests.support import registered
+from tests.nvc.agent.test_admission import contained, directory, manager, tenants, words
+from tests.support import leftovers, registered
 from tests.support.contained import KEY, Contained
 from tests.support.service_manager import Manager
 
 __all__ = ["contained", "directory", "manager"]
 pytestmark = pytest.mark.root
 FREEZER = Path("/sys/fs/cgroup/freezer")
+#: Seconds until both have a supervisor.
+SOON = 4.0
 #: linux/ptrace.h, wait(2).
 PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT, WALL = 17, 0x4206, 0x4207, 0x40000000
 
@@ -74,13 +76,15 @@ def test_a_container_that_is_stopped_on_its_way_is_guarded_and_keeps_no_other_wa
     for key in (KEY, "c2"):
         registered.ask(directory / "control", key)
     one = contained()
+    assert leftovers.until(lambda: os.listdir(directory / "pending"), seconds=20), "its runtime has sent the listener"
     with stopped(one.pid):
+        begin = time.monotonic()
         one.enter(tmp_path / "share")
         one.say()
-        begin = time.monotonic()
+        assert leftovers.until(lambda: tenants(directory) == [KEY], seconds=20), "not when it goes on"
         other = contained(id="c2")
         other.enter(tmp_path / "share", "c2")
         assert other.maps(), manager.log.read_text()
-        assert time.monotonic() - begin < 2
+        assert time.monotonic() - begin < SOON
         assert one.answer(0.1) == ""
     assert one.answer() == "mapped\n", manager.log.read_text()
