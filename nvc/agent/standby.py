@@ -30,6 +30,13 @@ _BACKLOG = 1024
 #: Seconds until a new pre-fork server serves, and between two that fail.
 _START_TIMEOUT_S = 15.0
 _RESPAWN_DELAY_S = 1.0
+#: nvc.prefork.caller says the same; its imports are many.
+_UNATTAINABLE = b"unattainable\n"
+#: Once: each such start takes longer by that of an interpreter, and nothing else shows it.
+_BEYOND = (
+    "the pre-fork server may not take over limits, OOM score or niceness of a process that starts a container: its "
+    "hooks are Python programs (hint: they are above the agent's, which lacks CAP_SYS_RESOURCE or CAP_SYS_NICE)"
+)
 #: Seconds that what runs for containers gets at the end of the agent.
 LAST_WORK = 30.0
 
@@ -152,7 +159,12 @@ class Standby:
     async def _watch(self, process: Process) -> None:
         """Another one when it stops serving by itself: it is of an older version than the disk, or it died."""
         assert process.stdout is not None
-        why = "its files were replaced" if await process.stdout.readline() else "it died"
+        why = "it died"
+        while line := await process.stdout.readline():
+            if line != _UNATTAINABLE:
+                why = "its files were replaced"
+                break
+            self._report(_BEYOND)
         while process is self._current and not self._stopping:
             self._report(f"the pre-fork server no longer serves ({why}); starting another")
             try:

@@ -35,12 +35,18 @@ _SHARED = (0, _USER)
 _ELSEWHERE = "a caller in other namespaces, or with another root"
 _SAME = ("Uid", "Gid")
 _SETS = ("CapEff", "CapPrm", "CapBnd")
+#: What the agent is told once when there was an ``Unattainable``.
+UNATTAINABLE = b"unattainable\n"
 _CREDENTIALS = struct.Struct("3i")
 # asm-generic/socket.h, since Linux 6.5.
 _SO_PEERPIDFD = 77
-_CAP_SYS_RESOURCE = 24  # linux/capability.h
+_CAP_SYS_NICE, _CAP_SYS_RESOURCE = 23, 24  # linux/capability.h
 _LIMITS = tuple(range(16))  # RLIM_NLIMITS of asm-generic/resource.h
 _ATTRIBUTES = struct.Struct(f"={2 * len(_LIMITS)}q2i")
+
+
+class Unattainable(Refused):
+    """Its limits, OOM score or niceness are beyond this process's: so are all of its kind, until it has the rights."""
 
 
 class Standing(Record):
@@ -149,8 +155,8 @@ class Caller:
         if inside and os.stat(f"/proc/{self.pid}/root/proc").st_dev != os.stat("/proc").st_dev:
             raise Refused("a caller with a /proc in which the work would not find itself")
         attributes = attributes_of(self.pid)
-        if not (ours.sets[0] >> _CAP_SYS_RESOURCE & 1 or _below(attributes, own)):
-            raise Refused("a caller with limits that we cannot raise ours to")
+        if not _is_attainable(attributes, own, ours.sets[0]):
+            raise Unattainable
         entered = [os.open(f"/proc/{self.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)] if inside else []
         self.started = parent_and_start(self.pid)[1]
         if has_ended(self._pidfd):
@@ -227,14 +233,15 @@ def has_ended(pidfd: int) -> bool:
     return bool(poll.poll(0))
 
 
-def _below(attributes: ProcessAttributes, own: ProcessAttributes) -> bool:
-    """Whether no right is needed to come from ``own`` to ``attributes``."""
-    hard = [(theirs[2], mine[2]) for theirs, mine in zip(attributes.limits, own.limits, strict=True)]
+def _is_attainable(theirs: ProcessAttributes, own: ProcessAttributes, effective: int) -> bool:
+    """Whether a process with these capabilities comes from ``own`` to ``theirs``."""
+    if theirs.nice < own.nice and not effective >> _CAP_SYS_NICE & 1:
+        return False
+    hard = [(limit[2], mine[2]) for limit, mine in zip(theirs.limits, own.limits, strict=True)]
     infinite = resource.RLIM_INFINITY
-    return (
-        all(mine == infinite or (theirs != infinite and theirs <= mine) for theirs, mine in hard)
-        and attributes.oom_score >= own.oom_score
-        and attributes.nice >= own.nice
+    return bool(effective >> _CAP_SYS_RESOURCE & 1) or (
+        all(mine == infinite or (limit != infinite and limit <= mine) for limit, mine in hard)
+        and theirs.oom_score >= own.oom_score
     )
 
 

@@ -41,7 +41,7 @@ _OWN = ("/proc/self", "/proc/thread-self", "/dev/fd", "/dev/tty")
 
 
 class Refused(Exception):
-    """Not for the pre-fork servers; the text is for the agent's log."""
+    """Not for the pre-fork servers; the text is for readers of the code."""
 
 
 class Programs(Record):

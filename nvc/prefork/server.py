@@ -26,7 +26,7 @@ from nvc.linux import memory, rights
 from nvc.prefork import caller as prefork_caller
 from nvc.prefork import packets, worker
 from nvc.prefork import request as prefork_request
-from nvc.prefork.caller import Caller
+from nvc.prefork.caller import UNATTAINABLE, Caller, Unattainable
 from nvc.prefork.closer import Closer
 from nvc.prefork.editor import Editor, Editors
 from nvc.prefork.request import DESCRIPTORS, FORKED, LIMIT, RUNTIME, Programs, Refused
@@ -78,6 +78,7 @@ class Server:
         #: No other standby worker before this moment: one that was killed is replaced, but not at full speed.
         self._not_before = 0.0
         self.status = 0
+        self._has_told = False
 
     def run(self, wake: int) -> int:
         """Serve until SIGTERM and until all that was begun has ended; the exit status. wake: readable at a signal."""
@@ -229,12 +230,12 @@ class Server:
             session.descriptors += entered
             if packets.is_waiting(session.connection):
                 raise Refused("a client that does not wait")  # what it said need not be of the process that was checked
-        except Refused:
+        except (Refused, OSError, ValueError, KeyError) as error:  # or it has gone, or /proc tells nothing about it
             self._send(session.connection, b"N")
             self._close(session)
-        except (OSError, ValueError, KeyError):  # the caller has gone, or /proc tells nothing about it
-            self._send(session.connection, b"N")
-            self._close(session)
+            if isinstance(error, Unattainable) and not self._has_told:
+                self._has_told = True
+                os.write(1, UNATTAINABLE)
         else:
             session.request, session.packet = request, packet
             if not self._send(session.connection, b"R"):

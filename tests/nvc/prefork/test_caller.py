@@ -83,3 +83,29 @@ def admitted(ours: list[str], theirs: list[str]) -> bool:
 def test_no_caller_is_served_that_is_more_confined(ours: list[str], theirs: list[str], is_served: bool) -> None:
     """The number of filters tells nothing of what they refuse: a caller that may not mount had mounts made."""
     assert admitted(ours, theirs) == is_served
+
+
+NICE, RESOURCE = 1 << 23, 1 << 24
+
+
+@pytest.mark.parametrize(
+    ("effective", "served"),
+    [
+        (0, "equal less"),
+        (NICE, "equal less nicer"),
+        (RESOURCE, "equal less more oom"),
+        (NICE | RESOURCE, "equal less nicer more oom"),
+    ],
+)
+def test_a_caller_is_served_whose_attributes_the_worker_can_take_over(effective: int, served: str) -> None:
+    """Each by its own right: one with a better niceness was refused by a server that could take it over."""
+    own = caller.ProcessAttributes(((0, 100, 200),), 0, 0)
+    theirs = {
+        "equal": own,
+        "less": caller.ProcessAttributes(((0, 50, 100),), 7, 7),
+        "nicer": own.replace(nice=-1),
+        "more": own.replace(limits=((0, 100, -1),)),
+        "oom": own.replace(oom_score=-1),
+    }
+    found = [word for word, one in theirs.items() if caller._is_attainable(one, own, effective)]
+    assert found == served.split()

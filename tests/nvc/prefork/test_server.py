@@ -300,6 +300,30 @@ def test_an_installation_without_clients_has_no_prefork_server(tmp_path: Path) -
     assert not (tmp_path / "run").exists()
 
 
+def test_a_caller_with_what_the_server_may_not_take_over_is_told_of_once(tmp_path: Path) -> None:
+    """Each of its hooks became a Python program, and nothing said so."""
+    program, said = library(tmp_path) / "bin" / standby.PROGRAM, list[str]()
+    program.rename(f"{program}-itself")
+    program.write_text(f'#!/bin/sh\nexec setpriv --bounding-set=-sys_nice,-sys_resource nice "{program}-itself" "$@"\n')
+    program.chmod(0o755)
+
+    async def scene() -> None:
+        keeping = standby.Standby(str(tmp_path / "run"), said.append, str(program.parents[1]))
+        await keeping.start()
+        try:
+            for _ in range(2):
+                with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+                    client.connect(str(tmp_path / "run"))
+                    socket.send_fds(client, [packet()], [0, 0, 0, 0])
+                    assert await asyncio.to_thread(client.recv, 16) == b"N"
+            await until(lambda: said)
+        finally:
+            await keeping.stop()
+
+    asyncio.run(asyncio.wait_for(scene(), 30))
+    assert ["CAP_SYS_NICE" in line for line in said] == [True]
+
+
 def test_it_is_renewed_while_the_socket_stays(tmp_path: Path) -> None:
     said: list[str] = []
 
