@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any, NoReturn
 
+    from nvc.base.log import Log
+
+    Call = tuple[str, tuple[Any, ...]]
     Values = dict[str, list[str]]
 
 
@@ -65,11 +68,10 @@ def serve(argv: Sequence[str], stdin: int = 0, *, program: str = PROGRAM) -> int
 
             _print(1, f"{program} (nvc-py) version {__version__}\n")
             return 0
-        parts = [read(part, theirs=theirs) for part in split(words)]
-        steps = [(name, values) for name, values in parts if name]
+        steps = _steps(words, theirs=theirs)
         debug = next((values["debug"][-1] for _, values in steps if "debug" in values), debug)
         if [name for name, _ in steps if name != "noop"]:
-            _run(steps, debug, stdin)
+            _run(steps, words, debug, stdin)
     except UsageError as error:
         _fail(program, error, "")
         _print(2, f"Try `{program} --help' for more information.\n")
@@ -97,35 +99,64 @@ def run() -> NoReturn:
     os._exit(outcome())
 
 
-def _run(steps: list[tuple[str, Values]], debug: str, stdin: int) -> None:
+def run_words(words: Sequence[str], text: bytes, log: Log) -> None:
+    """Run the hooks of a command line that this program has read, in the container's mount namespace. Raises NvcError.
+
+    text: the container's state.
+    """
+    process.clean_environment(trusted=False)
+    steps = _steps(words)
+    _work(steps, *_calls(steps), state.decode(text), log)
+
+
+def _steps(words: Sequence[str], *, theirs: bool = False) -> list[tuple[str, Values]]:
+    parts = [read(part, theirs=theirs) for part in split(words)]
+    return [(name, values) for name, values in parts if name]
+
+
+def _calls(steps: list[tuple[str, Values]]) -> tuple[float, list[Call]]:
+    """Seconds of every wait, and functions of ``nvc.cdi.hooks`` with their arguments. Raises UsageError."""
     waits = [seconds(values["timeout"][-1]) for _, values in steps if "timeout" in values]
-    timeout = waits[-1] if waits else TIMEOUT
-    # All words are read before anything is done.
     calls = [(name.replace("-", "_"), _ARGUMENTS[name](values)) for name, values in steps if name in _ARGUMENTS]
+    return waits[-1] if waits else TIMEOUT, calls
+
+
+def _run(steps: list[tuple[str, Values]], words: Sequence[str], debug: str, stdin: int) -> None:
+    # Before anything is done.
+    timeout, calls = _calls(steps)
     if any(name == MEMORY for name, _ in steps):
         if len(calls) > 1:
             raise UsageError(f"{MEMORY} is of another stage than the other hooks: start it alone")
         _limit_memory(calls[0][1], state.decode(state.read(stdin, timeout)), timeout, debug)
         return
-    current = state.decode(_state(steps, stdin, timeout))
+    text = _state(steps, stdin, timeout)
+    current = state.decode(text)
     state.require_inside(current, "hooks of CDI specs belong to the stage createContainer")
-    shared = [values for name, values in steps if name == bundle.SHARE_HOOK]
-    final = tuple(text for values in shared for text in values.get(bundle.FIXED, ()))
     from nvc.base.log import open_log
-    from nvc.cdi import hooks, worker
+    from nvc.cdi import worker
 
     log = open_log(debug)
+    worker.run(
+        # In the worker, which is forked: what this process touches before is copied twice.
+        lambda: _work(steps, timeout, calls, current, log),
+        timeout,
+        ldconfig=any(function == "update_ldcache" for function, _ in calls),
+        asked=worker.Asked(tuple(words), text.decode("latin-1")),
+        log=log,
+    )
 
-    # In the worker, which is forked: what this process touches before is copied twice.
-    def work() -> None:
-        config = _Config(current)
-        fields, spec = _share_fields(config, final) if shared else ((), "")
-        target = hooks.HookTarget(_rootfs(config), timeout, current.id, *fields)
-        for function, given in calls:
-            arguments = (given[0] or spec, *given[1:]) if function == bundle.SHARE_HOOK else given
-            getattr(hooks, function)(target, *arguments, log)
 
-    worker.run(work, timeout, ldconfig=any(function == "update_ldcache" for function, _ in calls))
+def _work(steps: list[tuple[str, Values]], timeout: float, calls: list[Call], current: state.State, log: Log) -> None:
+    from nvc.cdi import hooks
+
+    shared = [values for name, values in steps if name == bundle.SHARE_HOOK]
+    final = tuple(text for values in shared for text in values.get(bundle.FIXED, ()))
+    config = _Config(current)
+    fields, spec = _share_fields(config, final) if shared else ((), "")
+    target = hooks.HookTarget(_rootfs(config), timeout, current.id, *fields)
+    for function, given in calls:
+        arguments = (given[0] or spec, *given[1:]) if function == bundle.SHARE_HOOK else given
+        getattr(hooks, function)(target, *arguments, log)
 
 
 class _Config:

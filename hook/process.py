@@ -36,6 +36,12 @@ def sanitise(*, trusted: bool) -> str:
         os.closerange(lowest, number)
         lowest = number + 1
     os.closerange(lowest, _DESCRIPTORS)
+    clean_environment(trusted=trusted)
+    return directory
+
+
+def clean_environment(*, trusted: bool) -> None:
+    """That of this process. trusted: as in ``sanitise``."""
     environment = _kept(os.environ) if trusted else {"PATH": DEFAULT_PATH}
     for name in list(os.environ):
         try:
@@ -43,7 +49,6 @@ def sanitise(*, trusted: bool) -> str:
         except OSError:  # an entry without a name ("=x") cannot be removed, and no program can read it
             pass
     os.environ.update(environment)
-    return directory
 
 
 def absolute(path: str, directory: str) -> str:

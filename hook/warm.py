@@ -36,7 +36,16 @@ def inside(words: Sequence[str]) -> bool:
 
 def programs() -> Programs:
     """All of them."""
-    return Programs(configure.outcome, hook.outcome, cdi.outcome, runtime.outcome, outside, inside, process.kept.update)
+    return Programs(
+        configure.outcome,
+        hook.outcome,
+        cdi.outcome,
+        runtime.outcome,
+        outside,
+        inside,
+        process.kept.update,
+        cdi.run_words,
+    )
 
 
 def run() -> NoReturn:

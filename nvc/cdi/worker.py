@@ -10,22 +10,39 @@ import os
 
 from nvc.base.budgets import IMAGE_TIMEOUTS
 from nvc.base.errors import MountError
+from nvc.base.log import Log
 from nvc.base.record import Record
 from nvc.base.verbs import HelperService, Verb, raise_remote, translate
 from nvc.cdi import hooks
 from nvc.container.ldcache import program
 from nvc.container.service import limit
-from nvc.linux import rights
+from nvc.linux import process, rights
+from nvc.linux.fd import Fd
 from rpc.errors import RemoteError
 from rpc.process import start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from rpc.client import Client
 
 
 class Nothing(Record):
-    """What is to be done is known where the process is forked."""
+    """It has no value."""
+
+
+class Asked(Record):
+    """What a process that was forked before its request is to do; another knows it.
+
+    words: of the command line. state: the container's as it came, a character for each byte. caller, started: the
+    hook's process, and when that started.
+    """
+
+    words: tuple[str, ...] = ()
+    state: str = ""
+    caller: int = 0
+    started: int = 0
 
 
 HOOK = HelperService(
@@ -33,10 +50,13 @@ HOOK = HelperService(
     (
         Verb(
             "run",
+            Asked,
             Nothing,
-            Nothing,
-            why="The caller has decided what is done before the process was forked; a request carries nothing.",
+            why="The caller is root. What is done was decided before the process was forked, or a request has the "
+            "command line and the container's mount namespace, all that a hook's own process would have.",
             failure=MountError,
+            phase="mount",
+            request_fds=1,
             hint="a file system of the container does not answer; allow more with --timeout SECONDS",
         ),
     ),
@@ -45,12 +65,34 @@ HOOK = HelperService(
 )
 
 
-def run(work: Callable[[], object], timeout: float, *, ldconfig: bool = False) -> None:
+#: Returns the client of a process that was forked before its request, or None. The arguments: seconds that it may
+#: take, the debug log.
+in_advance: Callable[[float, Log], Client | None] | None = None
+
+
+def run(
+    work: Callable[[], object],
+    timeout: float,
+    *,
+    ldconfig: bool = False,
+    asked: Asked | None = None,
+    log: Log | None = None,
+) -> None:
     """Call ``work`` in a process of its own, with the rights of ``hooks.prepare``. Raises what it raises.
 
     timeout: of one wait, in seconds; all that an image can make it take is bounded by it. ldconfig: the loader cache
-    will be updated, so the process for that starts first.
+    will be updated, so the process for that starts first. asked: what ``work`` does, for a process that was forked
+    before; log: the debug log, for it too.
     """
+    seconds = timeout * IMAGE_TIMEOUTS
+    early = in_advance(seconds, log or Log.none()) if in_advance is not None and asked is not None else None
+    if early is not None and asked is not None:
+        try:
+            with Fd(os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC), "ns/mnt") as here:
+                _call(early, asked.replace(caller=process.caller, started=process.caller_started), [here.fileno()])
+        finally:
+            early.close(wait=False)  # it has left the container; its memory goes while no runtime waits
+        return
     parent = os.getpid()
 
     def prepare() -> None:
@@ -61,14 +103,17 @@ def run(work: Callable[[], object], timeout: float, *, ldconfig: bool = False) -
         if ldconfig:
             program.in_advance()
 
-    def handle(request: Nothing, fds: list[int]) -> Nothing:
+    def handle(request: Asked, fds: list[int]) -> Nothing:
         limit()
         work()
         return Nothing()
 
-    helper = start(HOOK, {"run": handle}, prepare=prepare, translate=translate, deadline=timeout * IMAGE_TIMEOUTS)
-    with helper:
-        try:
-            helper.call("run", Nothing())
-        except RemoteError as error:
-            raise_remote(error, HOOK)
+    with start(HOOK, {"run": handle}, prepare=prepare, translate=translate, deadline=seconds) as helper:
+        _call(helper, Asked(), ())
+
+
+def _call(helper: Client, asked: Asked, fds: Sequence[int]) -> None:
+    try:
+        helper.call("run", asked, fds)
+    except RemoteError as error:
+        raise_remote(error, HOOK)

@@ -19,14 +19,16 @@ from rpc.process import start as start_service
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import TypeVar
 
     from nvc.base.log import Log
+    from nvc.base.verbs import HelperService
     from nvc.container.lookup import Located
     from nvc.container.operations import Operation
     from rpc.channel import Channel
     from rpc.client import Client, Pending
+    from rpc.server import Handler
 
     T = TypeVar("T")
 
@@ -224,11 +226,19 @@ def _use(phase: str) -> None:
     use(phase)
 
 
-def fork(handlers: Handlers, log: Log, *, prepare: Callable[[], None], deadline: float) -> Client:
-    """Fork the service. Raises OSError."""
+def fork(
+    handlers: Handlers,
+    log: Log,
+    *,
+    prepare: Callable[[], None],
+    deadline: float,
+    service: HelperService = CONTAINER,
+    more: Mapping[str, Handler] | None = None,
+) -> Client:
+    """Fork the service. service: its verbs, where it has others too; more: those. Raises OSError."""
     return start_service(
-        CONTAINER,
-        by_phase(CONTAINER, {"inspect": handlers.inspect, "apply": handlers.apply}, _use, log),
+        service,
+        by_phase(service, {"inspect": handlers.inspect, "apply": handlers.apply, **(more or {})}, _use, log),
         prepare=prepare,
         deadline=deadline,
         translate=translate,

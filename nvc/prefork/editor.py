@@ -18,7 +18,6 @@ import resource
 import select
 import signal
 import socket
-import struct
 
 from nvc.linux import process, rights
 from nvc.prefork import caller, packets, worker
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
 #: Edits of one process; then another takes its place.
 MAX_EDITS = 256
-#: A caller's process id and start time, before its packet.
-_ABOUT = struct.Struct("=QQ")
 #: Exit codes of edits after which it is as before: done, and skipped (hook/runtime/__main__.py).
 _CLEAN = (0, 3)
 
@@ -61,7 +58,7 @@ class Editor(worker.StandbyWorker):
     def edit(self, packet: bytes, descriptors: Sequence[int], asking: Caller) -> bool:
         """As ``give``."""
         self.has_begun, self.outcome = False, None
-        return self.send(_ABOUT.pack(asking.pid, asking.started) + packet, descriptors)
+        return self.send(worker.ABOUT.pack(asking.pid, asking.started) + packet, descriptors)
 
 
 class Editors:
@@ -74,9 +71,14 @@ class Editors:
         #: What the last caller had, if another editor would serve it: the first edit of a server is a fork's.
         self._wanted: ProcessAttributes | None = None
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether there is to be one, and is none."""
+        return self._wanted is not None and self.idle is None and not self._is_busy
+
     def prepare(self) -> None:
         """Start it where it is wanted. Raises OSError."""
-        if self._wanted is not None and self.idle is None and not self._is_busy:
+        if self._wanted is not None and self.is_wanted:
             self.idle = Editor(self._wanted, self._ours, self._programs)
             self._poll.register(self.idle.pidfd, select.POLLIN)
 
@@ -138,8 +140,8 @@ def _wait(end: socket.socket, attributes: ProcessAttributes, ours: ProcessAttrib
         if not packet or len(descriptors) != DESCRIPTORS:
             break
         end.send(worker.TAKEN, socket.MSG_NOSIGNAL)
-        process.caller, process.caller_started = _ABOUT.unpack_from(packet)
-        status = _edit(prefork_request.decode(packet[_ABOUT.size :]), descriptors, programs)
+        process.caller, process.caller_started = worker.ABOUT.unpack_from(packet)
+        status = _edit(prefork_request.decode(packet[worker.ABOUT.size :]), descriptors, programs)
         _reset_signals()
         # The caller may unmount its directory, or wait for the end of our output, once it has the answer.
         os.chdir("/")

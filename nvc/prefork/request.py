@@ -22,6 +22,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from nvc.base.log import Log
+
+    Hooks = Callable[[Sequence[str], bytes, Log], None]
+
 #: client.h: struct request_header, and its limits.
 _HEADER = struct.Struct("=8sIIII4Q")
 _MAGIC = b"nvcrun1\0"
@@ -34,8 +38,8 @@ HOOK = ("nvc-hook", "nvidia-container-runtime-hook", "nvidia-container-toolkit")
 CDI = ("nvc-cdi-hook",)
 #: Wait for their container's config.json to be edited, then become the real runtime.
 RUNTIME = ("nvc-runtime", "nvidia-container-runtime")
-#: Done by a process that is forked for it.
-FORKED = CDI + RUNTIME
+#: Their caller's process, and what it is an ancestor or child of, matters to the work.
+KNOWN = CDI + RUNTIME
 #: What these name is another thing in another process.
 _OWN = ("/proc/self", "/proc/thread-self", "/dev/fd", "/dev/tty")
 
@@ -49,7 +53,8 @@ class Programs(Record):
 
     outside: whether words ask for a hook's stage outside of the container; raises NvcError for a mistake.
     inside: whether words of CDI's hook ask for what is done in the container's mount namespace.
-    keep: tells the hook, which closes what it inherited, of descriptors that are to stay.
+    keep: tells the hook, which closes what it inherited, of descriptors that are to stay. hooks: runs hooks of CDI
+    specs in the container's mount namespace, by the words of their command line, the container's state and a log.
     """
 
     configure: Callable[[], int]
@@ -59,6 +64,7 @@ class Programs(Record):
     outside: Callable[[Sequence[str], str], bool]
     inside: Callable[[Sequence[str]], bool]
     keep: Callable[[Iterable[int]], None]
+    hooks: Hooks
 
 
 class Request(Record):

@@ -29,7 +29,7 @@ from nvc.prefork import request as prefork_request
 from nvc.prefork.caller import UNATTAINABLE, Caller, Unattainable
 from nvc.prefork.closer import Closer
 from nvc.prefork.editor import Editor, Editors
-from nvc.prefork.request import DESCRIPTORS, FORKED, LIMIT, RUNTIME, Programs, Refused
+from nvc.prefork.request import CDI, DESCRIPTORS, LIMIT, RUNTIME, Programs, Refused
 from nvc.prefork.runtimes import Runtimes
 from nvc.prefork.session import CLIENT_TIMEOUT_S, Session
 from nvc.prefork.worker import StandbyWorker
@@ -45,6 +45,8 @@ MAX_SESSIONS = 256
 STALE = 75
 #: Seconds between two standby workers when one did not last.
 RESPAWN_DELAY_S = 1.0
+#: Seconds in which a container that was edited, or has its hooks run, starts: none is forked beside it.
+START_S = 0.3
 
 _STATUS = struct.Struct("=ci")
 #: Connections taken before other clients' turn: callers that keep on connecting hold up no work.
@@ -147,7 +149,7 @@ class Server:
     def _wait(self) -> int | None:
         """Milliseconds until a client has been too slow, or a standby worker is due."""
         moments = [session.until for session in self._sessions.values() if not session.pid]
-        if self._serving and not self._standby and not self._working:
+        if self._serving and not self._working and (not self._standby or self._editors.is_wanted):
             moments.append(self._not_before)
         return max(0, int((min(moments) - time.monotonic()) * 1000) + 1) if moments else None
 
@@ -252,18 +254,19 @@ class Server:
 
     def _begin(self, session: Session) -> None:
         assert session.request is not None and session.attributes is not None
-        if session.request.program in FORKED:
-            editor = self._editors.take(session) if session.request.program in RUNTIME else None
-            if editor is not None:
-                self._given(session, editor)
-            else:
-                self._fork(session)
-            return
-        standby, self._standby = self._standby, None
-        if standby is not None and standby.give(session.packet, session.descriptors, session.attributes):
-            self._given(session, standby)
+        program, asking = session.request.program, (session.caller.pid, session.caller.started)
+        if program in CDI + RUNTIME:
+            self._not_before = time.monotonic() + START_S
+        taken: StandbyWorker | None
+        if program in RUNTIME:
+            taken = self._editors.take(session)
         else:
-            self._standby = standby  # None, or its end will be heard of
+            taken, self._standby = self._standby, None
+            if taken and not taken.give(session.packet, session.descriptors, session.attributes, asking):
+                taken, self._standby = None, taken  # its end will be heard of
+        if taken is not None:
+            self._given(session, taken)
+        else:
             self._fork(session)
 
     def _given(self, session: Session, standby: StandbyWorker) -> None:

@@ -11,28 +11,49 @@ import os
 import time
 
 from nvc.base.log import Log
+from nvc.base.verbs import HelperService, Verb
+from nvc.cdi import worker as cdi_worker
 from nvc.container import service
 from nvc.container.ldcache import program
-from nvc.linux import memory
+from nvc.container.verbs import CONTAINER
+from nvc.linux import memory, namespaces, procfd, rights
+from nvc.linux import process as linux_process
 from nvc.linux.fd import Fd
 from rpc import channel, process
 from rpc.errors import ChannelError
+from rpc.stop import Deferred
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nvc.prefork.request import Hooks
+    from rpc.client import Client
 
 #: Seconds until the service has its process for ldconfig: a fork.
 _SANDBOX_TIMEOUT_S = 2.0
+#: A container's service, and what runs hooks of CDI specs: it is one or the other.
+SERVICE = HelperService(
+    CONTAINER.name,
+    (verb for table in (CONTAINER, cdi_worker.HOOK) for verb in table.methods.values() if isinstance(verb, Verb)),
+    crash_hint=CONTAINER.crash_hint,
+    unwinds=True,
+)
 
 
 class StandbyService:
     """The service. From now on ``nvc.container.service.start`` takes it, once; ``close`` ends it otherwise."""
 
-    def __init__(self) -> None:
-        """Raises OSError when there is no process or descriptor left."""
+    def __init__(self, hooks: Hooks) -> None:
+        """hooks: see ``Programs``. Raises OSError when there is no process or descriptor left."""
         self._end, self._other = channel.pair()
         self._log = Log()
         self._handlers = service.Handlers(self._log)
+        self._hooks = hooks
+        more = {"run": self._run_hooks}
         try:
             # The deadline is set when it is taken.
-            self._client = service.fork(self._handlers, self._log, prepare=self._prepare, deadline=1.0)
+            self._client = service.fork(
+                self._handlers, self._log, prepare=self._prepare, deadline=1.0, service=SERVICE, more=more
+            )
         except BaseException:
             self._end.close()
             raise
@@ -43,6 +64,7 @@ class StandbyService:
         #: The process that will be ldconfig, 0 when there is none.
         self.sandbox = 0
         service.in_advance = self.take
+        cdi_worker.in_advance = self._take
 
     @property
     def pid(self) -> int:
@@ -72,11 +94,30 @@ class StandbyService:
         for descriptor in log:
             self._log.take(descriptor)
 
+    def _run_hooks(self, asked: cdi_worker.Asked, fds: list[int]) -> cdi_worker.Nothing:
+        """In the service: the hooks of a CDI spec. It is in the container's mount namespace for them alone."""
+        rights.set_name("nvc:[cdi-hook]")
+        service.limit()
+        linux_process.caller, linux_process.caller_started = asked.caller, asked.started
+        number = os.open("ns/mnt", os.O_RDONLY | os.O_CLOEXEC, dir_fd=procfd.pin().fileno())
+        with Fd(number, "ns/mnt") as own, Fd(fds.pop(), "ns/mnt") as theirs:
+            namespaces.enter(theirs, "mnt")
+            try:
+                self._hooks(asked.words, asked.state.encode("latin-1"), self._log)
+            finally:
+                with Deferred():
+                    namespaces.enter(own, "mnt")
+        return cdi_worker.Nothing()
+
     def take(self, deadline: float, log: Log, wait: bool) -> service.ContainerClient | None:
         """It, with the directory, standard error and log of this process; None when it has died, or was taken.
 
         wait: of no account, ``reap`` waits.
         """
+        client = self._take(deadline, log)
+        return service.ContainerClient(client, wait=False) if client is not None else None
+
+    def _take(self, deadline: float, log: Log) -> Client | None:
         if self._taken or not self._client.running:
             return None
         self._taken = True
@@ -89,7 +130,7 @@ class StandbyService:
         finally:
             self._close_end()
         self._client.allow(deadline)
-        return service.ContainerClient(self._client, wait=False)
+        return self._client
 
     def listen(self) -> None:
         """Wait until the service has told which process will be ldconfig: ``sandbox``. If it died, nothing is known."""

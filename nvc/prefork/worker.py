@@ -21,7 +21,7 @@ from nvc.linux.process import close_all_but
 from nvc.prefork import caller, service
 from nvc.prefork import request as prefork_request
 from nvc.prefork.caller import ProcessAttributes
-from nvc.prefork.request import CDI, CONFIGURE, DESCRIPTORS, FORKED, LIMIT, RUNTIME
+from nvc.prefork.request import CDI, CONFIGURE, DESCRIPTORS, KNOWN, LIMIT, RUNTIME
 from rpc import process
 
 TYPE_CHECKING = False
@@ -47,7 +47,9 @@ _DEFAULT = (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signa
 TAKEN = b"T"
 #: Its word that the request is done: the exit code.
 OUTCOME = struct.Struct("=i")
-_ANCILLARY = socket.CMSG_SPACE(DESCRIPTORS * 4)
+#: A caller's process id and start time, before its packet.
+ABOUT = struct.Struct("=QQ")
+_ANCILLARY = socket.CMSG_SPACE((DESCRIPTORS + 1) * 4)
 
 
 class StandbyWorker:
@@ -79,12 +81,14 @@ class StandbyWorker:
                 os.waitpid(self.pid, 0)
             raise
 
-    def give(self, packet: bytes, descriptors: Sequence[int], attributes: ProcessAttributes) -> bool:
+    def give(
+        self, packet: bytes, descriptors: Sequence[int], attributes: ProcessAttributes, asking: tuple[int, int] = (0, 0)
+    ) -> bool:
         """Have it do the request of a client's packet; False when it cannot, then it goes.
 
-        descriptors: the caller's, to be kept until it has ended, see ``has_begun``.
+        descriptors: the caller's, to be kept until it has ended, see ``has_begun``. asking: its process and start time.
         """
-        return self.send(attributes.packed() + packet, descriptors)
+        return self.send(ABOUT.pack(*asking) + attributes.packed() + packet, descriptors)
 
     def send(self, data: bytes, descriptors: Sequence[int]) -> bool:
         """False when it cannot be, then it goes."""
@@ -139,7 +143,7 @@ def fork(
     """
 
     def work() -> int:
-        if request.program in FORKED:
+        if request.program in KNOWN:
             linux_process.caller, linux_process.caller_started = caller, started
         return _serve(request, descriptors, attributes, ours, programs, None)
 
@@ -197,7 +201,7 @@ def received(end: socket.socket) -> tuple[bytes, array.array[int]]:
 def _wait(end: socket.socket, ours: ProcessAttributes, programs: Programs) -> int:
     """The life of a standby worker: everything that needs no request, then the request."""
     begin_to_wait("nvc:[idle]", end)
-    standby = service.StandbyService()
+    standby = service.StandbyService(programs.hooks)
     try:
         memory.prefault()
         standby.listen()
@@ -205,14 +209,20 @@ def _wait(end: socket.socket, ours: ProcessAttributes, programs: Programs) -> in
         if not packet:
             return 0  # nothing came: the pre-fork server goes
         end.send(TAKEN, socket.MSG_NOSIGNAL)
-        if len(found) != DESCRIPTORS:
+        attributes, rest = ProcessAttributes.unpack(packet[ABOUT.size :])
+        request = prefork_request.decode(rest)
+        if len(found) != DESCRIPTORS + (request.program in CDI):
             return 1
-        attributes, rest = ProcessAttributes.unpack(packet)
-        programs.keep((end.fileno(),))
-        status = _serve(prefork_request.decode(rest), found, attributes, ours, programs, standby)
+        if request.program in KNOWN:
+            linux_process.caller, linux_process.caller_started = ABOUT.unpack_from(packet)
+        own = Fd(os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC), "ns/mnt")
+        programs.keep((end.fileno(), own.fileno()))
+        status = _serve(request, found, attributes, ours, programs, standby)
     finally:
         standby.close()
     # The caller may unmount its directory, or wait for the end of our output, once it has the answer.
+    if request.program in CDI:
+        namespaces.enter(own, "mnt")
     os.chdir("/")
     os.closerange(0, 3)
     close_rest(end.fileno(), *standby.descriptors())

@@ -71,7 +71,7 @@ def noted(*words: Any, **named: Any) -> Any:
 def main() -> None:
     service.start_service = noted
     ours = caller.attributes_of(os.getpid())
-    standby = StandbyWorker(ours, Programs(look, look, look, look, None, None, lambda numbers: None))
+    standby = StandbyWorker(ours, Programs(look, look, look, look, None, None, lambda numbers: None, None))
     attributes = ours.replace(
         limits=tuple((n, 4096, 8192) if n == 1 else (n, soft, hard) for n, soft, hard in ours.limits),
         oom_score=min(1000, ours.oom_score + 7),

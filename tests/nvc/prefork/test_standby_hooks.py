@@ -1,0 +1,93 @@
+"""Hooks of a CDI spec by the standby worker: its service is in the container's mount namespace for them alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from hook.process import DEFAULT_PATH
+from nvc.linux import rights
+from nvc.prefork import server
+from tests.nvc.prefork.test_server import SECONDS, Process, packet
+from tests.nvc.prefork.test_standby_workers import children, idle, is_gone, name, process, until
+
+__all__ = ["process"]
+pytestmark = pytest.mark.root
+LOOK = Path(__file__).parent / "programs/look_at_hooks.py"
+HOOK = packet("nvc-cdi-hook", ("create-symlinks",), ())
+
+
+def looked(directory: Path, *words: str) -> tuple[list[dict[str, object]], list[str]]:
+    done = subprocess.run(
+        [sys.executable, LOOK, *words], capture_output=True, text=True, timeout=SECONDS, cwd=directory
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()], done.stderr.splitlines()
+
+
+def test_the_service_runs_them_where_the_hook_is_and_as_its_own_process_would(tmp_path: Path) -> None:
+    (outside,), (said, after) = looked(tmp_path)
+    inside = json.loads(said)
+
+    assert inside.pop("namespace") == outside["inside"] != outside["home"]
+    assert outside["after"] == outside["home"]  # it holds nothing of the container when the hook ends
+    assert inside.pop("rights") & ~rights.mask(rights.PERMITTED) == 0
+    assert inside == {"state": [255, 123], "caller": [7, 8], "environment": {"PATH": DEFAULT_PATH}, "mask": 0o22}
+    assert "by the hooks" in (tmp_path / "log").read_text()
+    assert after == "forked"  # the second time
+
+
+def test_what_they_raise_is_raised_and_the_container_left(tmp_path: Path) -> None:
+    (outside, raised), _ = looked(tmp_path, "no such thing")
+
+    assert outside["after"] == outside["home"]
+    assert raised == {"error": "InputError", "text": "no such thing"}
+
+
+def ask(process: Process, state: bytes) -> tuple[socket.socket, int]:
+    """A hook's request with a state that names no container: the client, and what the hook says on."""
+    read, write = os.pipe()
+    directory = os.open(tempfile.gettempdir(), os.O_PATH)
+    client = process.connect()
+    with tempfile.TemporaryFile() as file:
+        file.write(state)
+        file.seek(0)
+        socket.send_fds(client, [HOOK], [file.fileno(), write, write, directory])
+    os.close(write)
+    os.close(directory)
+    assert client.recv(16) == b"R"
+    return client, read
+
+
+def failed(client: socket.socket, read: int) -> str:
+    """What it said, when the answer has come: it holds our streams no more."""
+    client.send(b"G")
+    kind, status = struct.unpack("=ci", client.recv(16))
+    assert (kind, os.waitstatus_to_exitcode(status)) == (b"S", 1)
+    os.set_blocking(read, False)
+    with client, os.fdopen(read, "rb") as file:
+        return file.read().decode()
+
+
+def test_the_next_worker_is_forked_when_the_container_has_started(process: Process) -> None:
+    """Two at once: the worker has one, and the other is forked for."""
+    worker, service = idle(process)
+    first, second = ask(process, b""), ask(process, b"[]")
+    begun = time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert "container state on stdin is empty" in failed(*first)
+    assert "not a JSON object" in failed(*second)
+    until(lambda: is_gone(worker) and is_gone(service))
+    found, _ = idle(process)
+
+    fields = Path(f"/proc/{found}/stat").read_text().rpartition(")")[2].split()
+    assert int(fields[19]) / os.sysconf("SC_CLK_TCK") - begun >= server.START_S - 0.02
+    assert [name(pid) for pid in children(process.popen.pid)].count("nvc:[idle]") == 1
