@@ -11,6 +11,7 @@ import pytest
 
 from nvc.agent import activity
 from nvc.agent.activity import BUSY_NS, FUTEX, RUNNING, Thread, wants
+from tests.support import leftovers
 
 READ = 0
 MAIN, OTHER = (1, 1), (1, 2)
@@ -57,6 +58,19 @@ for line in sys.stdin:
 """
 
 
+def settled(pid: int, locks: int) -> dict[tuple[int, int], Thread]:
+    """Its threads, once so many wait for a lock without a time: the program's word comes before that."""
+
+    def waits() -> bool:
+        found.append(activity.look([pid]))
+        untimed = [one for one in found[-1].values() if one.call == FUTEX and not one.is_timed]
+        return len(untimed) == locks and RUNNING not in {one.call for one in found[-1].values()}
+
+    found: list[dict[tuple[int, int], Thread]] = []
+    assert leftovers.until(waits, seconds=20), found[-1]
+    return found[-1]
+
+
 @pytest.mark.parametrize("line", ["wait", "spin"])
 def test_the_kernel_shows_it_of_a_real_process(line: str) -> None:
     with subprocess.Popen(
@@ -65,16 +79,18 @@ def test_the_kernel_shows_it_of_a_real_process(line: str) -> None:
         assert process.stdin
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
-        time.sleep(0.2)
-        first = activity.look([process.pid])
+        first = settled(process.pid, 1)
         assert len(first) == 2
         time.sleep(0.2)
         quiet = activity.look([process.pid])
         assert wants(first, first, quiet) == "", "one thread reads, one waits: nothing new"
         process.stdin.write(f"{line}\n")
         process.stdin.flush()
-        time.sleep(0.3)
-        before = activity.look([process.pid]) if line == "wait" else quiet
+        if line == "wait":
+            before = settled(process.pid, 2)
+        else:
+            before = quiet
+            assert process.stdout.readline() == "done\n"
         why = wants(first, before, activity.look([process.pid]))
         assert ("waits for a lock" if line == "wait" else "of processor time") in why
         process.kill()
@@ -114,8 +130,7 @@ def test_threads_of_the_cuda_library_are_left_out(program: str, thread: str, nam
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
-        time.sleep(0.2)
-        found = activity.look([process.pid])
+        found = settled(process.pid, 1)
         (waits,) = (key for key in found if key[1] != process.pid)
         why = wants({}, found, found)
         assert why == (f"{named.format(waits[1])} waits for a lock" if named else "")
@@ -150,16 +165,21 @@ def test_a_worker_that_waited_for_work_and_waits_for_another_lock_now_wants_it()
         assert process.stdin
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
-        time.sleep(0.2)
-        first = activity.look([process.pid])
-        for _ in range(10):
-            before = activity.look([process.pid])
+        first, judged = settled(process.pid, 1), 0
+        while judged < 10:
+            begun, before = time.monotonic(), activity.look([process.pid])
             time.sleep(0.02)
-            assert wants(first, before, activity.look([process.pid])) == ""
+            now = activity.look([process.pid])
+            if time.monotonic() - begun < 0.2:  # it polls: in a longer time it uses as much as one that computes
+                assert wants(first, before, now) == ""
+                judged += 1
         process.stdin.write("\n")
         process.stdin.flush()
-        time.sleep(0.2)
-        before = activity.look([process.pid])
-        time.sleep(0.05)
-        assert "waits for a lock" in wants(first, before, activity.look([process.pid]))
+
+        def asks() -> bool:
+            before = activity.look([process.pid])
+            time.sleep(0.05)
+            return "waits for a lock" in wants(first, before, activity.look([process.pid]))
+
+        assert leftovers.until(asks, seconds=20)
         process.kill()

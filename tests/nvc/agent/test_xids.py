@@ -87,15 +87,14 @@ def test_a_flood_of_events_leaves_the_loop_its_turns(place: Place, monkeypatch: 
     monkeypatch.setattr(place.part, "_owner", owner)
     for pid in range(100):
         place.write(f"NVRM: Xid (PCI:0000:3b:00): 31, pid={4_000_000 + pid}, name=x, Ch 8")
-    begin = time.monotonic()
     place.part.look()
-    assert time.monotonic() - begin < 0.2
+    assert 1 <= len(asked) <= 3, "each takes 5 ms of a turn's 10"
     for _ in range(200):
         place.part.look()
     assert len(place.told) == len(asked) == 100, "nothing is lost"
     for _ in range(20):
         place.write(f"NVRM: Xid (PCI:0000:3b:00): 13, pid={os.getpid()}, name=x, Ch 8")
-    for _ in range(10):
+    for _ in range(20):  # a turn may be over after one of them
         place.part.look()
     assert (len(place.told), len(asked)) == (120, 101), "one fault is several records of one process"
 

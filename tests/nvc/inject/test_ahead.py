@@ -47,8 +47,8 @@ def status(pid: int) -> dict[str, str]:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether it ends within five seconds; it is reaped."""
-    until = time.monotonic() + 5
+    """Whether it ends; it is reaped."""
+    until = time.monotonic() + 30
     while time.monotonic() < until:
         if os.waitpid(pid, os.WNOHANG)[0]:
             return True
@@ -64,7 +64,7 @@ def begun(begin: Begin) -> int:
 
 def test_the_driver_service_initialises_nvml_at_once_and_is_taken_without_rights(machine: Host) -> None:
     pid = begun(Begin(machine, 1234, 44))
-    until = time.monotonic() + 5
+    until = time.monotonic() + 30
     while os.readlink(f"/proc/{pid}/root") != machine.root:
         assert time.monotonic() < until, "it has the driver root before it is taken"
         time.sleep(0.005)

@@ -14,6 +14,7 @@ import pytest
 
 from nvc.linux import process, syscalls
 from nvc.linux.fd import Fd
+from tests.support import leftovers
 
 
 @pytest.fixture(params=["pidfd", "polling"])
@@ -137,9 +138,9 @@ def test_a_process_is_ending_when_all_of_its_threads_are() -> None:
     with subprocess.Popen([sys.executable, "-c", MAIN_ENDS], stdout=subprocess.PIPE, text=True) as lives:
         assert lives.stdout
         assert lives.stdout.readline() == "ready\n"
-        time.sleep(0.2)
-        assert Path(f"/proc/{lives.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z", (
-            "the main thread has ended"
+        state = Path(f"/proc/{lives.pid}/stat")
+        assert leftovers.until(lambda: state.read_text().rpartition(")")[2].split()[0] == "Z", seconds=20), (
+            "the main thread ends"
         )
         assert not process.is_ending(lives.pid)
         lives.kill()

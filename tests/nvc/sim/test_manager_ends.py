@@ -151,8 +151,8 @@ def _waiting(place: Path) -> tuple[float, float, int]:
 
 def test_a_waiting_call_blocks_nobody_and_wakes_when_the_work_is_done(served: Any) -> None:
     others, work, status = served(_waiting)
-    assert others < 1
-    assert 0.02 <= work < 2
+    assert others < 30, "the call would wait for 60 s"
+    assert 0.02 <= work < 30
     assert status == 0
 
 
