@@ -56,7 +56,7 @@ def test_nothing_stays_after_installing_using_upgrading_removing_and_purging(
     kept = {path for path in machine.changes() if "systemd" not in path}
     assert {_DEFAULT, f"{_DEFAULT}.dpkg-dist"} == kept
     (machine.root / "run/nvc").mkdir(exist_ok=True)
-    (machine.root / "var/lib/nvc").mkdir()
+    (machine.root / "var/lib/nvc").mkdir(exist_ok=True)
     (machine.root / "var/lib/nvc/usage.jsonl").touch()
     machine.run("dpkg", "-P", "nvc-py")
     assert set() == machine.changes()

@@ -55,7 +55,7 @@ def cache(tmp_path: Path) -> Iterator[Path]:
     (checkout / "README.md").write_text("changed\n")
     (tmp_path / "cgroups").write_text("\n".join(map(str, cgroupview.directories("nvc-fresh-"))))
     yield tmp_path / "cache"
-    assert leftovers.until(lambda: not left(tmp_path), seconds=10), left(tmp_path)
+    assert leftovers.until(lambda: not left(tmp_path), seconds=30), left(tmp_path)
 
 
 def left(directory: Path) -> list[str]:

@@ -59,7 +59,7 @@ def at_each_call(driver_root: Path, place: Path, body: Callable[[int, Path], obj
                         return False  # at work, or undoing
                     return mountinfo(pid) == before or len(mountinfo(pid)) >= len(before) + MOUNTS
 
-                assert leftovers.until(is_settled, seconds=5)
+                assert leftovers.until(is_settled, seconds=30)
         found += age(rootfs)
         # The killed one's namespace goes with the container. The host has nothing of it.
         assert mountinfo() == host

@@ -163,7 +163,7 @@ def pid_namespace() -> Iterator[int]:
     with subprocess.Popen(["unshare", "--pid", "--fork", "--kill-child", "sleep", "300"]) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         try:
-            assert until(lambda: bool(children.read_text().split()), seconds=10)
+            assert until(lambda: bool(children.read_text().split()), seconds=30)
             yield int(children.read_text().split()[0])
         finally:
             process.kill()

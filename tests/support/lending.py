@@ -46,7 +46,7 @@ def between_tenants(start: Start, place: Path, lender: GuardedTenant, borrower: 
     one.tell("")
     assert _said(one, "freed") == 0
     one.kill()
-    assert leftovers.until(lambda: lender.status().processes == 0, seconds=10)
+    assert leftovers.until(lambda: lender.status().processes == 0, seconds=30)
     charged["lender ended"] = borrower.used() // MIB
     other.kill()
     charged["end"] = 0 if borrower.empty() and lender.empty() else borrower.used() // MIB

@@ -81,14 +81,14 @@ def prepare(directory: Path) -> Path:
     return directory
 
 
-def guarded(place: Path, function: Callable[[Tenants], None]) -> None:
-    """Call ``function`` with a guard on the machine of ``prepare``, in namespaces of its own."""
+def guarded(place: Path, function: Callable[[Tenants], None], *, seconds: int = 100) -> None:
+    """Call ``function`` with a guard on the machine of ``prepare``, in namespaces of its own, for so long at most."""
 
     def inside(gpu: SimGpu) -> None:
         with Tenants(gpu, place) as tenants:
             function(tenants)
 
-    with_gpu(place, inside)
+    with_gpu(place, inside, seconds=seconds)
 
 
 class Tenants:

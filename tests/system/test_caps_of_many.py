@@ -75,7 +75,7 @@ def test_each_of_65_caps_is_kept_and_the_next_one_is_refused(machine: Path) -> N
             programs = [start(100) for _ in range(TENANTS)]
             assert [program.line() for program in programs] == ["bad=0"] * TENANTS
             client = stack.enter_context(Client(f"{agent.directory}/control", 60.0))
-            assert leftovers.until(lambda: all(one.cap_in_force for one in gpus(client).values()), seconds=10)
+            assert leftovers.until(lambda: all(one.cap_in_force for one in gpus(client).values()), seconds=30)
             time.sleep(0.5)
             looks = [gpus(client) for _ in every(SECONDS / LOOKS, LOOKS)]
             on = [sum(not look[name].frozen for look in looks) / len(looks) for name in looks[0]]

@@ -144,7 +144,7 @@ def test_a_covered_gpu_has_the_guard_behind_nvc_runtime(
 
     assert result.code == 0, result.text
     assert result.out.endswith("started\n")
-    assert leftovers.until(lambda: len(agent.of("tenant")) == before + 1, seconds=10)
+    assert leftovers.until(lambda: len(agent.of("tenant")) == before + 1, seconds=30)
 
 
 # Of more GPUs, on a node without an agent: which are in the share.

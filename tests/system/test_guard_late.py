@@ -66,7 +66,7 @@ def test_a_container_whose_channels_are_not_stopped_is_ended(machine: Path) -> N
                 finally:
                     os.kill(manager, signal.SIGCONT)
                 assert took > 0.3
-                assert leftovers.until(lambda: b'"edge-late"' in agent.log.read_bytes(), seconds=10)
+                assert leftovers.until(lambda: b'"edge-late"' in agent.log.read_bytes(), seconds=30)
                 burn.kill()
 
     with_gpu(machine, inside)

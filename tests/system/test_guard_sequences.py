@@ -103,14 +103,14 @@ def play_all(tenants: Tenants, count: int, without: str, missed: int) -> None:
     assert counts.calls > 20 * count
     assert counts.pieces > count
     assert counts.raced > count // 8
-    assert longest < 2
+    assert longest < 10
 
 
-@pytest.mark.timeout(60 + COUNT)
+@pytest.mark.timeout(100 + 2 * COUNT)
 @pytest.mark.parametrize(("without", "missed"), [(RETAINING, 0), ("", SAMPLED)], ids=["all-charged", "sampled"])
 def test_nothing_is_held_uncharged_behind_the_real_filter(tmp_path: Path, without: str, missed: int) -> None:
     play = partial(play_all, count=(COUNT + 1) // 2, without=without, missed=missed)
-    guarded(prepare(tmp_path), play)
+    guarded(prepare(tmp_path), play, seconds=60 + 2 * COUNT)
 
 
 def test_tenants_that_stay_let_go_of_what_both_of_them_had(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_share_has_the_guard_however_its_hook_is_spelt(
 
     assert not is_beyond(result), f"the whole GPU: {result.out}"
     assert (result.code, "failed=0 passed=0" in result.out) == (0, True), result.text
-    assert leftovers.until(lambda: len(agent.of("tenant")) == before + 1, seconds=10)
+    assert leftovers.until(lambda: len(agent.of("tenant")) == before + 1, seconds=30)
 
 
 @pytest.mark.parametrize("stage", ["prestart", "createRuntime"])
@@ -75,7 +75,7 @@ def test_devices_of_the_hooks_own_variable_have_the_guard(
 
     assert not is_beyond(result), f"the whole GPU: {result.out}"
     assert (result.code, "failed=0 passed=0" in result.out) == (0, True), result.text
-    assert leftovers.until(lambda: len(agent.of("tenant")) == before + 1, seconds=10)
+    assert leftovers.until(lambda: len(agent.of("tenant")) == before + 1, seconds=30)
 
 
 def test_a_default_of_the_hooks_own_file_has_the_guard(
@@ -90,4 +90,4 @@ def test_a_default_of_the_hooks_own_file_has_the_guard(
 
     assert not is_beyond(result), f"the whole GPU: {result.out}"
     assert (result.code, "failed=0 passed=0" in result.out) == (0, True), result.text
-    assert leftovers.until(lambda: len(agent.of("tenant")) == before + 1, seconds=10)
+    assert leftovers.until(lambda: len(agent.of("tenant")) == before + 1, seconds=30)

@@ -79,7 +79,7 @@ def kill_guard(gpu: SimGpu, killed: str) -> None:
             for pid in victims:
                 os.kill(pid, signal.SIGKILL)
             assert tenant.holder.wait(10) == -signal.SIGKILL
-            assert leftovers.until(lambda: tenant.status() is None, seconds=10)
+            assert leftovers.until(lambda: tenant.status() is None, seconds=30)
     late.wait()
     assert cgroupview.directories(cgroups.tree_name(agent.directory)) == []
 

@@ -88,7 +88,7 @@ def burn(gpu: SimGpu) -> None:
             # Both have groups now; the scheduler looks every 5 ms.
             assert leftovers.until(
                 lambda: [status_now(guarded.guard, number).gpus[0].slice for number in (1, 2)] == [9000, 1000],
-                seconds=10,
+                seconds=30,
             )
         # The slower one is alone when the faster one has finished.
         good(lambda: rates(gpu, *both), lambda got: got[0] > 3 * got[1])
@@ -118,14 +118,14 @@ def serve(gpu: SimGpu) -> None:
             guarded.decide()
 
         with burning(gpu, (served, other), 1000):
-            assert leftovers.until(lambda: slices() == [allowed, allowed], seconds=10), slices()
+            assert leftovers.until(lambda: slices() == [allowed, allowed], seconds=30), slices()
             sampled([0.3] * 5)
-            assert leftovers.until(lambda: slices() == [SERVICE_US, LEAST_US], seconds=10), slices()
+            assert leftovers.until(lambda: slices() == [SERVICE_US, LEAST_US], seconds=30), slices()
             assert guarded.scheduler.share(1, 0).bound_us == LEAST_US + SWITCH_US + AWAY_US
             sampled([1.0] * 8)
-            assert leftovers.until(lambda: slices() == [3333, 6667], seconds=10), "it gives back what it had more"
+            assert leftovers.until(lambda: slices() == [3333, 6667], seconds=30), "it gives back what it had more"
             sampled([0.0] * 20)
-            assert leftovers.until(lambda: slices() == [SERVICE_US, LEAST_US], seconds=10), slices()
+            assert leftovers.until(lambda: slices() == [SERVICE_US, LEAST_US], seconds=30), slices()
         # It is measured and served first; the slower one is alone when the faster one has finished.
         good(lambda: rates(gpu, served, other), lambda got: got[0] > 3 * got[1])
         assert served.empty() and other.empty()

@@ -388,6 +388,6 @@ def test_no_prober_is_left(place: Path) -> None:
             assert pid in processes("nvc-prober", "/dev")
             prober.gone(1)
             prober.close()
-            assert leftovers.until(lambda: has_ended(pid), seconds=10)
+            assert leftovers.until(lambda: has_ended(pid), seconds=30)
 
     with_gpu(place, inside)

@@ -42,7 +42,7 @@ def suspended(bed: Bed, tenant: AgentTenant) -> bool:
 
 
 def until_limit(bed: Bed, tenant: AgentTenant, least: int) -> bool:
-    return leftovers.until(lambda: limit(bed, tenant) >= least, seconds=10)
+    return leftovers.until(lambda: limit(bed, tenant) >= least, seconds=30)
 
 
 def test_a_limit_moves_to_where_memory_is_wanted(machine: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_limit_moves_to_where_memory_is_wanted(machine: Path) -> None:
         assert until_limit(bed, one, 40)
         assert limit(bed, one) + limit(bed, other) <= WHOLE + 1
         assert allocated(first, 38)
-        assert leftovers.until(lambda: first.ask("alloc 30000") == "0", seconds=10), "it wanted more, and was given it"
+        assert leftovers.until(lambda: first.ask("alloc 30000") == "0", seconds=30), "it wanted more, and was given it"
         taken = 0
         while first.ask("alloc 1024") == "0" or not leftovers.until(lambda: first.ask("alloc 1024") != "0", seconds=2):
             taken += 1
@@ -83,7 +83,7 @@ def test_requests_are_kept_while_no_agent_is_there(machine: Path) -> None:
         bed.agent.process = bed.agent._start()
         assert bed.agent.ready()
         assert second.ask("free") == "0"
-        assert leftovers.until(lambda: first.ask("alloc 1024") == "0", seconds=10)
+        assert leftovers.until(lambda: first.ask("alloc 1024") == "0", seconds=30)
 
     in_bed(machine, act)
 

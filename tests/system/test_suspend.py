@@ -172,7 +172,7 @@ def test_an_agent_that_ends_in_the_middle_loses_nothing(machine: Path) -> None:
         bed.agent.process = bed.agent._start()
         assert bed.agent.ready()
         assert used_by(tenant, before)
-        assert leftovers.until(lambda: bed.status(tenant)["suspended"] == [], seconds=10)
+        assert leftovers.until(lambda: bed.status(tenant)["suspended"] == [], seconds=30)
         assert program.ask("alloc 2") == "0"
 
     in_bed(machine, act)
@@ -224,7 +224,7 @@ def test_a_process_that_ends_while_it_is_suspended_leaves_nothing(machine: Path)
         bed.call("suspend", tenant)
         ends.kill()
         bed.call("resume", tenant)
-        assert leftovers.until(lambda: tenant.used() < alone, seconds=10), "its context is gone as well"
+        assert leftovers.until(lambda: tenant.used() < alone, seconds=30), "its context is gone as well"
         assert stays.ask("free") == "0"
 
     in_bed(machine, act)
@@ -241,10 +241,10 @@ def test_the_calls_are_made_with_the_rights_of_the_suspended_process(machine: Pa
         assert bed.programs[0].line() == "started=1"
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(bed.call, "suspend", tenant, timeout=2.0)
-            assert leftovers.until(lambda: bool(helpers()), seconds=10)
+            assert leftovers.until(lambda: bool(helpers()), seconds=30)
             (helper,) = helpers()
-            assert leftovers.until(lambda: "12346" in field(helper, "Gid"), seconds=10)
-            assert leftovers.until(lambda: int(field(helper, "CapEff")[0], 16) == 1 << 19, seconds=10)
+            assert leftovers.until(lambda: "12346" in field(helper, "Gid"), seconds=30)
+            assert leftovers.until(lambda: int(field(helper, "CapEff")[0], 16) == 1 << 19, seconds=30)
             program = Path(f"/proc/{bed.programs[0].process.pid}")
             assert [field(helper, name) for name in ("Uid", "Gid", "Groups")] == [["0"] * 4, ["12346"] * 4, ["12347"]]
             assert leftovers.until(
@@ -252,7 +252,7 @@ def test_the_calls_are_made_with_the_rights_of_the_suspended_process(machine: Pa
             )
             with pytest.raises(ContainerError, match=r"its work does not end: .*NOT_READY"):
                 asked.result(60)
-        assert leftovers.until(lambda: not helpers(), seconds=10)
+        assert leftovers.until(lambda: not helpers(), seconds=30)
         assert bed.status(tenant)["suspended"] == []
 
     in_bed(machine, act)
@@ -269,7 +269,7 @@ def test_a_lock_that_outlives_its_agent_is_taken_back(machine: Path, signal: str
         assert bed.programs[0].line() == "started=1"
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(bed.call, "suspend", tenant, timeout=60.0)
-            assert leftovers.until(lambda: bool(bed.status(tenant)["suspended"]), seconds=10)
+            assert leftovers.until(lambda: bool(bed.status(tenant)["suspended"]), seconds=30)
             time.sleep(1)
             getattr(bed.agent.process, signal)()
             bed.agent.process.wait()

@@ -41,7 +41,7 @@ def test_what_it_put_away_counts_again_when_it_comes_back(machine: Path) -> None
         before = settled(tenant)
         assert second.ask("alloc 15000") == "2"
         assert calls(calling, first, "Lock", "Checkpoint") == ["0", "0"]
-        assert leftovers.until(lambda: tenant.used() < 2 * GIB, seconds=10)
+        assert leftovers.until(lambda: tenant.used() < 2 * GIB, seconds=30)
         assert second.ask("alloc 15000") == "0"
         assert calls(calling, first, "Restore") != ["0"]
         assert tenant.used() < 20 * GIB

@@ -279,7 +279,7 @@ def test_a_listener_whose_processes_ended_is_not_held(alone: Alone, contained: C
     one = contained()
     assert leftovers.until(lambda: len(processes("nvc-monitor", str(alone.directory))) == 2, seconds=20)
     one.end()
-    assert leftovers.until(lambda: alone.process.poll() is not None, seconds=5)
+    assert leftovers.until(lambda: alone.process.poll() is not None, seconds=30)
     assert (alone.process.returncode, alone.events()) == (0, [])
 
 

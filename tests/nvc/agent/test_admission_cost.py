@@ -79,7 +79,7 @@ def test_limits_that_the_plan_has_are_not_decoded_again(tmp_path: Path, monkeypa
             asyncio.run(look(place.tenants, place.supervisors))
             return tenant.limits.gpus[0].memory == 2 << 30
 
-        assert leftovers.until(is_taken_up, seconds=5)
+        assert leftovers.until(is_taken_up, seconds=30)
         assert limits_file.decode(place.supervisors.limits(1)).gpus[0].memory == 2 << 30
         # A change that could not be taken at once is in the plan, and not in force for the agent yet.
         tenant.is_planned, before = False, len(decoded)

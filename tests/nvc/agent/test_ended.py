@@ -144,7 +144,7 @@ def test_it_goes_with_its_tenant(tmp_path: Path) -> None:
         os.close(write)
         assert place.are_gone()
         looked(place.tenants._ended)
-        assert leftovers.until(lambda: names(place.shares) == [], seconds=5)
+        assert leftovers.until(lambda: names(place.shares) == [], seconds=30)
     os.close(read)
 
 

@@ -35,9 +35,9 @@ def test_a_status_of_two_thousand_tenants_is_complete(tmp_path: Path) -> None:
     # The reply was one message, of at most 1 MiB.
     agent = many_tenants.make(tmp_path, TENANTS, GPUS)
     with many_tenants.serving(agent, tmp_path / "control") as path, Client(path) as client:
-        begun = time.monotonic()
+        begun = time.process_time()  # of both sides, and not what other processes take
         found = ask(client)
-        took = time.monotonic() - begun
+        took = time.process_time() - begun
         assert [one.id for one in found.tenants] == list(range(1, TENANTS + 1))
         assert all(len(one.gpus) == GPUS and len(one.processes) == 2 for one in found.tenants)
         assert len(found.gpus) == len(many_tenants.UUIDS)

@@ -31,7 +31,7 @@ def test_its_loop_is_before_others_and_its_acceptor_is_not(tmp_path: Path) -> No
     with agent(tmp_path):
         lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
         (pid,) = (line["pid"] for line in lines if line["event"] == "ready")
-        assert until(lambda: bool(_children(pid)), seconds=10)
+        assert until(lambda: bool(_children(pid)), seconds=30)
         assert _nice(pid) == NICE
         assert [_nice(child) for child in _children(pid)] == [0] * len(_children(pid))
 

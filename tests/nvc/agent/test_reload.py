@@ -72,9 +72,9 @@ def test_an_address_in_use_is_told_and_had_later(tmp_path: Path) -> None:
         port = other.getsockname()[1]
         configure(tmp_path, f'metrics = "127.0.0.1:{port}"')
         with agent(tmp_path) as control, Client(str(control)) as client:
-            assert leftovers.until(lambda: "in use" in log.read_text(), seconds=10)
+            assert leftovers.until(lambda: "in use" in log.read_text(), seconds=30)
             assert client.call("status")["policy"] == "weighted"
             other.close()
             assert leftovers.until(lambda: reads(f"127.0.0.1:{port}"), seconds=30)
-            assert leftovers.until(lambda: '"event":"metrics"' in log.read_text(), seconds=10)
+            assert leftovers.until(lambda: '"event":"metrics"' in log.read_text(), seconds=30)
             assert 1 == log.read_text().count("in use")

@@ -131,7 +131,7 @@ def test_a_start_opens_as_many_files_beside_hundreds_as_beside_one(tmp_path: Pat
             assert start(shares, "new", 16, control) is False, "a second step: the tighter one stays"
             assert start(shares, "new", 14, control), "what it has does not count beside it"
             COUNTING.clear()
-            assert leftovers.until(partial(no_more_than, before), seconds=5)
+            assert leftovers.until(partial(no_more_than, before), seconds=30)
         counts[number] = len(OPENED)
     assert counts[1] == counts[60] > 9
 

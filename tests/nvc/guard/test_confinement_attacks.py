@@ -134,7 +134,7 @@ def in_cgroup() -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
             finally:
                 one.kill()
     finally:
-        leftovers.until(lambda: not joins.read_text(), seconds=5)
+        leftovers.until(lambda: not joins.read_text(), seconds=30)
         cgroup.rmdir()
 
 
@@ -154,7 +154,7 @@ def test_the_memory_of_a_process_that_joins_the_cgroup(
 def test_a_mount_namespace_whose_number_is_used_again(devices: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A container without a cgroup and pid namespace of its own has ended; its supervisor has not."""
     one = subprocess.Popen(["unshare", "--mount", "sleep", "100"])
-    assert leftovers.until(lambda: Path(f"/proc/{one.pid}/comm").read_text() == "sleep\n", seconds=5)
+    assert leftovers.until(lambda: Path(f"/proc/{one.pid}/comm").read_text() == "sleep\n", seconds=30)
     number = os.stat(f"/proc/{one.pid}/ns/mnt").st_ino
     with attacked(devices, "scan", monkeypatch, one.pid):
         one.kill()
@@ -210,15 +210,19 @@ def test_it_ends_with_its_tenant(devices: Path, monkeypatch: pytest.MonkeyPatch)
         assert process is not None
         with contextlib.suppress(OSError):
             made.remove(1)
-        time.sleep(2)
+
+        def alive() -> list[int]:
+            return [pid for pid in (monitor, supervisor) if process.poll() is None and os.path.exists(f"/proc/{pid}")]
+
+        leftovers.until(lambda: not alive(), seconds=30)
         before = reported(devices)
         time.sleep(1.5)
         said = reported(devices).removeprefix(before)
-        alive = [pid for pid in (monitor, supervisor) if os.path.exists(f"/proc/{pid}") and process.poll() is None]
-        for pid in alive:
+        left = alive()
+        for pid in left:
             os.kill(pid, signal.SIGKILL)
         process.wait()
-        assert (alive, said) == ([], "")
+        assert (left, said) == ([], "")
 
 
 def test_a_process_that_it_makes_ends_with_its_tenant(devices: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +231,7 @@ def test_a_process_that_it_makes_ends_with_its_tenant(devices: Path, monkeypatch
         (child,) = [int(word) for word in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()]
         try:
             made.remove(1)
-            assert leftovers.until(lambda: not os.path.exists(f"/proc/{child}"), seconds=3)
+            assert leftovers.until(lambda: not os.path.exists(f"/proc/{child}"), seconds=30)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
@@ -288,7 +292,7 @@ def test_a_container_ends_with_a_supervisor_that_left_a_process(devices: Path, m
                 child = int(place.read_text())
                 os.kill(supervisor, signal.SIGKILL)
                 try:
-                    assert leftovers.until(lambda: not os.path.exists(f"/proc/{first}"), seconds=4)
+                    assert leftovers.until(lambda: not os.path.exists(f"/proc/{first}"), seconds=30)
                 finally:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(child, signal.SIGKILL)

@@ -158,7 +158,7 @@ def test_what_has_the_filter_of_a_tenant_that_is_over_is_ended_at_its_next_call(
             guard.listen(1, listener)
             os.close(listener)
             guard.remove(1)
-            assert leftovers.until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), seconds=10)
+            assert leftovers.until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), seconds=30)
             time.sleep(0.2)
             one.say()
             assert one.process.wait(20) == -signal.SIGKILL

@@ -32,7 +32,7 @@ SHARE: dict[str, Any] = {
 }
 
 
-def eventually(condition: Callable[[], Any], seconds: float = 20) -> Any:
+def eventually(condition: Callable[[], Any], seconds: float = 60) -> Any:
     """What it returns when that is true. Fails after ``seconds``, which no test counts on."""
     end = time.monotonic() + seconds
     while not (found := condition()):
@@ -80,7 +80,7 @@ class Running:
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(20)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import statistics
 import subprocess
@@ -24,11 +25,14 @@ def _status(pid: int, name: str) -> int:
     return int(next(line for line in lines if line.startswith(f"{name}:")).split()[1])
 
 
-def _threads(pid: int) -> tuple[int, float]:
-    """How often threads went to sleep, and the processor time of all, in seconds."""
-    tasks = list(Path(f"/proc/{pid}/task").iterdir())
-    slept = sum(_status(int(task.name), "voluntary_ctxt_switches") for task in tasks)
-    return slept, sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+def _threads(pid: int) -> dict[str, tuple[int, float]]:
+    """How often each thread went to sleep, and its processor time in seconds; one may end meanwhile."""
+    found = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            run_ns = int((task / "schedstat").read_text().split()[0])
+            found[task.name] = _status(int(task.name), "voluntary_ctxt_switches"), run_ns / 1e9
+    return found
 
 
 def _idle(pid: int) -> tuple[float, float]:
@@ -36,7 +40,8 @@ def _idle(pid: int) -> tuple[float, float]:
     before = _threads(pid)
     time.sleep(IDLE_S)
     after = _threads(pid)
-    return (after[0] - before[0]) / IDLE_S, (after[1] - before[1]) / IDLE_S
+    slept, ran = (sum(row[n] - before.get(task, (0, 0.0))[n] for task, row in after.items()) for n in (0, 1))
+    return slept / IDLE_S, ran / IDLE_S
 
 
 def test_a_process_serves_and_ends(bed: Bed, sim: Callable[[str], Host]) -> None:

@@ -13,7 +13,8 @@ import pytest
 from nvc.formats import FormatError
 from nvc.share import region
 
-SECONDS = 0.3
+#: More than a busy machine takes for 40 slots.
+SECONDS = 30.0
 # All slots are 8,192 reads of the file, which no machine makes in this time.
 TOO_SHORT = 0.003
 
@@ -49,4 +50,4 @@ def test_a_region_is_read_in_time_or_not_at_all(tmp_path: Path, slots: int) -> N
     finally:
         os.close(reader)
         os.close(holder)
-    assert time.monotonic() - begin < 10 * SECONDS
+    assert time.monotonic() - begin < 2 * SECONDS
