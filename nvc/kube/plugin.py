@@ -6,6 +6,7 @@ because it empties the directory. Which CDI device a set of ids is was decided b
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -240,12 +241,13 @@ class _Served:
         self._halt()
         self._server = grpc.server(ThreadPoolExecutor(_THREADS), options=_OPTIONS)
         self._server.add_generic_rpc_handlers((wire.handlers(wire.DEVICE_PLUGIN, self.service),))
+        # Renamed: a socket is there at any time, and a server's end removes its own name, not the next one's socket.
+        made = f"{self._directory}/nvc-{os.urandom(8).hex()}.sock"
         before = os.umask(0o077)
         try:
-            if os.path.lexists(self._path):
-                os.unlink(self._path)
-            self._server.add_insecure_port(f"unix://{self._path}")
+            self._server.add_insecure_port(f"unix://{made}")
             self._server.start()
+            os.rename(made, self._path)
         except (OSError, RuntimeError) as error:
             hint = f"is {self._directory} the kubelet's directory? --kubelet names another"
             raise InitializationError(f"no socket can be made at {self._path}: {error}", hint=hint) from error
@@ -275,6 +277,10 @@ class _Served:
             # Streams of a kubelet that went are cut; calls that are under way end.
             self._server.stop(grace=None).wait()
             self._server = None
+        if self._identity and _identity(self._path) == self._identity:
+            with contextlib.suppress(FileNotFoundError):  # a kubelet that starts removes it, too
+                os.unlink(self._path)
+        self._identity = ()
 
 
 def _message(name: str) -> Any:

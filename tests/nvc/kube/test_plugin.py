@@ -247,15 +247,21 @@ def test_what_cannot_be_given_ends_with_a_message(
 
 def test_a_kubelet_that_starts_again_has_the_plugin_again(run: Callable[..., Running], kubelet: Kubelet) -> None:
     running = run()
-    for round_ in range(1, 4):
+
+    def registered() -> int:
+        return [event for event, _ in running.said].count("registered")
+
+    said = 0
+    for _ in range(3):
         devices = kubelet.has(GPU)
-        assert round_ == len(kubelet.registrations)
+        kubelet.wait(lambda said=said: registered() > said)  # which it says when it has the answer
+        said = registered()
         assert 1 == len(kubelet.allocate(GPU, [next(iter(devices))]))
         kubelet.stop()
         kubelet.start()
     assert 4 == len(kubelet.has(GPU))
-    # One more where a look fell between a kubelet's end and its next start.
-    assert 3 <= [event for event, _ in running.said].count("registered") <= 4
+    kubelet.wait(lambda: registered() > said)
+    assert registered() <= 7, "one more where a look fell between a kubelet's end and its next start"
 
 
 def test_a_plugin_waits_for_a_kubelet_that_is_not_there_yet(run: Callable[..., Running], kubelet: Kubelet) -> None:
@@ -287,14 +293,22 @@ def test_a_gpu_that_becomes_unhealthy_is_told_and_not_given(run: Callable[..., R
     assert 1 == len(kubelet.allocate(GPU, [f"{bad}::0"]))
 
 
+def sockets(kubelet: Kubelet) -> list[tuple[str, int, int]]:
+    """Of plugins."""
+    found = ((path.name, path.stat()) for path in kubelet.directory.iterdir() if path.name != "kubelet.sock")
+    return [(name, status.st_ino, status.st_ctime_ns) for name, status in found]
+
+
 def test_a_second_plugin_of_the_same_resource_takes_over(run: Callable[..., Running], kubelet: Kubelet) -> None:
     """And the first one ends: two would take each other's socket away for ever."""
     first = run()
     kubelet.has(GPU)
     second = run()
+    kubelet.wait(lambda: len(kubelet.registrations) == 2)
+    made = sockets(kubelet)
     assert first.ended()
     assert "another program made" in str(first.failure[0])
-    kubelet.wait(lambda: len(kubelet.registrations) >= 2)
+    assert made == sockets(kubelet), "the end of the first one takes no other's away"
     assert 4 == len(kubelet.has(GPU))
     assert not second.failure
 
