@@ -19,6 +19,7 @@ from nvc.base.errors import AgentError
 from nvc.prefork import packets, server
 from nvc.share import store
 from tests.nvc.prefork.test_server import PROGRAMS, PROGRAMS_OF_TESTS, ROOT, SECONDS, START, Process, packet
+from tests.support.isolation import in_namespaces
 
 pytestmark = pytest.mark.root
 #: Another client's work is done by then: far less than a descriptor lingers, or a file system waits.
@@ -134,7 +135,16 @@ def succeed(pid: int) -> subprocess.Popen[bytes]:
 
 @pytest.mark.parametrize("is_early", [False, True], ids=["go when asked", "go at once"])
 def test_a_caller_with_the_number_of_a_better_one_is_not_served(tmp_path: Path, *, is_early: bool) -> None:
-    """Attack: it connects and ends, its connection is another's, and so is its number when the server looks."""
+    """Attack: it connects and ends, its connection is another's, and so is its number when the server looks.
+
+    In a pid namespace: of the machine's, numbers that were just free would be given again to processes of all tests.
+    """
+    answers = in_namespaces(succeeded, tmp_path, is_early, pid=True)
+    assert not [one for one in answers if one[:1] == b"S"]
+
+
+def succeeded(tmp_path: Path, is_early: bool) -> list[bytes]:
+    """What such a caller is answered."""
     process = Process(tmp_path, OLD)
     client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     client.settimeout(SECONDS)
@@ -159,7 +169,7 @@ def test_a_caller_with_the_number_of_a_better_one_is_not_served(tmp_path: Path, 
                     if not is_early:
                         client.send(b"G")
                     answers.append(client.recv(16))
-            assert not [one for one in answers if one[:1] == b"S"]
+            return answers
         finally:
             another.kill()
             another.wait()

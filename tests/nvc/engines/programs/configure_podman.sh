@@ -1,6 +1,8 @@
 # configure_podman.sh PLACE CHECKOUT PYTHON CGROUP: Podman starts a container with our hook configured, and one without.
 set -e
 mount -t tmpfs none /etc/containers
+# runc keeps its states in /run/runc, those of detached containers longer than this script.
+mount -t tmpfs none /run
 printf '{"default": [{"type": "insecureAcceptAnything"}]}' >/etc/containers/policy.json
 cp "$1/containers.conf" "$1/storage.conf" /etc/containers/
 cd "$2"
