@@ -62,7 +62,7 @@ int monitor_ask (struct monitor *self, const void *packet, size_t size, const in
             return -EPIPE;
     }
     if (!channel_send (self->supervisor, packet, size, files, count))
-        return -EPIPE;
+        return -errno;
     if (poll (&waited, 1, ANSWER_MS) != 1) {
         self->late_answers++;
         return -ETIMEDOUT;

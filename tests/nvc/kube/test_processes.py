@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,7 +27,9 @@ def test_the_kubelets_registration_is_in_a_file(bed: Bed) -> None:
 def test_a_process_that_ends_answers_until_the_kubelet_has_forgotten_it(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kubelet, "_FORGET_S", 1.5)
+    forgotten, waits = threading.Event(), list[float]()
+    sleep = SimpleNamespace(sleep=lambda seconds: waits.append(seconds) or forgotten.wait(60), monotonic=time.monotonic)
+    monkeypatch.setattr(kubelet, "time", sleep)
     old = bed.start(instance="old")
     uid = bed.api.add_claim([SHARE])
     endpoint = bed.kubelet.register().endpoint
@@ -33,7 +37,9 @@ def test_a_process_that_ends_answers_until_the_kubelet_has_forgotten_it(
     ending.start()
     eventually(lambda: not bed.kubelet.registrations())
     assert "" == bed.kubelet.prepare(("claim", uid), endpoint=endpoint)[uid].error
+    forgotten.set()
     ending.join()
+    assert [kubelet._FORGET_S] == waits
 
 
 def test_two_processes_serve_while_the_driver_is_upgraded(bed: Bed) -> None:
