@@ -23,7 +23,7 @@ from tests.support.isolation import in_namespaces
 
 pytestmark = pytest.mark.root
 #: Another client's work is done by then: far less than a descriptor lingers, or a file system waits.
-SOON = 10.0
+SOON = 60.0
 FEWER = ("setpriv", "--bounding-set=-sys_admin")
 MOUNTING = ("setpriv", "--bounding-set=-sys_module", "unshare", "--mount")
 NESTED = ("unshare", "--user", "--map-root-user", "--mount")
