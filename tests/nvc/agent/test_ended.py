@@ -128,7 +128,7 @@ def test_a_store_that_stays_locked_keeps_no_other_from_its_end(
     with store.Locked(shares):
         begun = time.monotonic()
         looked(ended)
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 20
     assert names(shares) == ["a"], "what cleans all of the store is next"
     assert store.clean(shares) == ["a"]
 
