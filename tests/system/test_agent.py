@@ -313,9 +313,10 @@ def test_without_an_agent_the_library_holds_the_share(
 )
 def test_ordinary_memory_that_no_quota_counts_is_told_at_each_start(bed: Bed, kind: str, remedy: str) -> None:
     with served_machine(bed, f"pageable={kind}") as name, RunningAgent(bed, name) as agent:
+        assert leftovers.until(lambda: bool(agent.of("warning")), seconds=30)
         (told,) = agent.of("warning")
         assert f"({kind.upper()})" in told["message"]
         assert remedy in told["hint"]
         agent.kill()
         agent.start()
-        assert len(agent.of("warning")) == 2
+        assert leftovers.until(lambda: len(agent.of("warning")) == 2, seconds=30)

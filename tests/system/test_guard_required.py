@@ -14,7 +14,7 @@ import yaml
 
 from nvc.guard.filter import merge
 from tests.nvc.cdi.test_podman import CdiPodman
-from tests.support import launchers
+from tests.support import launchers, leftovers
 from tests.support.agentbed import RunningAgent
 from tests.support.bed import Bed, gpu_env
 from tests.support.bundle import Container, Hook
@@ -176,7 +176,7 @@ def test_the_guard_comes_where_the_engine_applied_cdi_itself(
 
     assert not is_beyond(result), f"the whole GPU: {result.out}"
     assert (result.code, "failed=0 passed=0" in result.out) == (0, True), result.text
-    assert len(agent.of("tenant")) == before + 1
+    assert leftovers.until(lambda: len(agent.of("tenant")) == before + 1, seconds=30)
 
 
 LIMIT = "apply-cuda-memory-limits"
@@ -218,7 +218,7 @@ def test_the_guard_holds_a_memory_limit_of_cdi(
 
     assert not is_beyond(result), f"the whole GPU: {result.out}"
     assert (result.code, "failed=0 passed=0" in result.out) == (0, True), result.text
-    assert len(agent.of("tenant")) == before + 1
+    assert leftovers.until(lambda: len(agent.of("tenant")) == before + 1, seconds=30)
 
 
 # The same through Podman, which passes a user's profile on and applies CDI specifications itself.
@@ -277,7 +277,7 @@ def test_podman_with_cdi_has_the_guard_behind_nvc_runtime_and_starts_nothing_wit
     result = podman("nvc-runtime").run(["nvidia.com/gpu=0"], ONCE, asked, rootfs=tree)
     assert not is_beyond(result), f"the whole GPU: {result.out}"
     assert (result.code, "failed=0 passed=0" in result.out) == (0, True), result.text
-    assert len(agent.of("tenant")) == before + 1
+    assert leftovers.until(lambda: len(agent.of("tenant")) == before + 1, seconds=30)
 
 
 @pytest.mark.parametrize("runtime", ["runc", "nvc-runtime"])

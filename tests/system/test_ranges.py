@@ -128,7 +128,8 @@ def test_a_tenant_within_its_request_is_not_suspended(machine: Path) -> None:
         started = Spoken(third.wrap([sys.executable, str(PROGRAM)]), environment(bed.gpu))
         bed.programs.append(started)
         assert started.process.wait(30) != 0, "it is ended before it has its first answer"
-        assert "no container has memory above its request there" in bed.agent.log.read_text()
+        why = "no container has memory above its request there"
+        assert leftovers.until(lambda: why in bed.agent.log.read_text(), seconds=30)
         assert not suspended(bed, one)
         assert one.used() == before
         assert (first.ask("free"), second.ask("free")) == ("0", "0")
