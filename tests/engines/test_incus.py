@@ -108,7 +108,7 @@ class Incus:
             for name in self.containers:
                 self.call("delete", "--force", name)
         self.daemon.stop()
-        daemons.end_all(self.bed.token)
+        leftovers.end_processes(self.bed.token)
         for path in cgroupview.directories(self.bed.token):
             cgroupview.remove(path.name)
         cgroupview.remove("lxc.pivot")  # LXC leaves it; one that is in use stays

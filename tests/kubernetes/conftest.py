@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import cgroupview, daemons, helm
+from tests.support import cgroupview, helm, leftovers
 from tests.support.bed import Bed
 from tests.support.cluster import Cluster
 from tests.support.kubenode import NAME, Node
@@ -57,7 +57,7 @@ def measured() -> Callable[[str, str, str], None]:
 def bed() -> Iterator[Bed]:
     bed = Bed()
     yield bed
-    daemons.end_all(bed.token)
+    leftovers.end_processes(bed.token)
     cgroupview.remove_when_empty(bed.token)
     left = [str(path) for path in cgroupview.directories(bed.token)]
     bed.close()

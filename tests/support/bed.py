@@ -154,6 +154,8 @@ class Bed:
     def close(self) -> list[str]:
         """Remove everything and return what was left on the machine."""
         left = leftovers.everything(self.token)
+        if left:
+            leftovers.remove(self.token)
         if not leftovers.mounts(self.token):  # never delete through a mount that was left
             # Hundreds of trees: Python alone takes most of a minute for them.
             subprocess.run(["rm", "-rf", "--one-file-system", self.place], check=False, capture_output=True)

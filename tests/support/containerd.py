@@ -129,7 +129,7 @@ class Containerd:
         """End containerd, its shims and containers, and remove its cgroup."""
         if self.daemon is not None:
             self.daemon.stop()
-        daemons.end_all(self.token)
+        leftovers.end_processes(self.token)
         cgroupview.remove(self.token)
 
 

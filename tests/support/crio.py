@@ -131,7 +131,7 @@ class Crio:
         """End it with its containers, and remove its cgroup."""
         if self.daemon is not None:
             self.daemon.stop()
-        daemons.end_all(self.token)
+        leftovers.end_processes(self.token)
         cgroupview.remove_when_empty(self.token)
 
     def _environment(self) -> dict[str, str]:

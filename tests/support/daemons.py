@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.support import leftovers
-
 #: Sockets of containerd's shims and more lie in /run, whatever the configuration says. Mounts are shared in there, as
 #: on a host with systemd.
 _OWN_RUN = 'mount --make-rshared / && mount -t tmpfs -o mode=755 tmpfs /run && exec "$@"'
@@ -99,18 +97,3 @@ class Daemon:
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
-
-
-def end_all(token: str, *, seconds: float = 5.0) -> list[str]:
-    """End every process that was started with the token (shims, containers); returns those that do not end."""
-    end = time.monotonic() + seconds
-    while left := leftovers.processes(token):
-        if time.monotonic() > end:
-            return left
-        for line in left:
-            try:
-                os.kill(int(line.split()[0]), signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        time.sleep(0.1)
-    return []

@@ -87,7 +87,7 @@ class Docker:
         """End dockerd, its containers and its containerd, and remove its cgroup."""
         if self.daemon is not None:
             self.daemon.stop()
-        daemons.end_all(self.token)
+        leftovers.end_processes(self.token)
         cgroupview.remove(f"{self.token}-docker")
 
     def _client(self) -> dict[str, str]:

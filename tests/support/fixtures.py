@@ -39,6 +39,8 @@ def bed(whole_bed: Bed) -> Iterator[Bed]:
     """The bed, with the same promise for one test."""
     yield whole_bed
     left = leftovers.everything(whole_bed.token)
+    if left:
+        leftovers.remove(whole_bed.token)
     assert left == [], "the test left this on the machine:\n" + "\n".join(left)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +58,39 @@ def everything(token: str, *, seconds: float = 20.0) -> list[str]:
         if not left or time.monotonic() > end:
             return left
         time.sleep(0.05)
+
+
+def end_processes(token: str, *, seconds: float = 5.0) -> list[str]:
+    """End every process that was started with the token (shims, containers); returns those that do not end."""
+    end = time.monotonic() + seconds
+    while left := processes(token):
+        if time.monotonic() > end:
+            return left
+        for line in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(line.split()[0]), signal.SIGKILL)
+        time.sleep(0.1)
+    return []
+
+
+def remove(token: str) -> None:
+    """Remove all of it, after a test that failed: each one after it would fail for it, and it would stay."""
+    end_processes(token)
+    for line in reversed(mounts(token)):
+        subprocess.run(["umount", "--lazy", line.split()[4]], check=False, capture_output=True)
+
+    def has_none() -> bool:
+        for top in cgroupview.directories(token):
+            for path in top.glob("**/"):
+                with contextlib.suppress(OSError):
+                    (path / "freezer.state").write_text("THAWED")
+                with contextlib.suppress(OSError):  # of what has no variable of ours any more
+                    for pid in (path / "cgroup.procs").read_text().split():
+                        os.kill(int(pid), signal.SIGKILL)
+            cgroupview.remove_tree(top)
+        return not cgroupview.directories(token)
+
+    until(has_none, seconds=5)
 
 
 def until(holds: Callable[[], bool], *, seconds: float) -> bool:

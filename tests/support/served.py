@@ -21,6 +21,8 @@ def served_machine(bed: Bed, *lines: str) -> Iterator[str]:
     description = bed.machine(name) / MACHINE_FILE
     description.write_text(description.read_text().replace("\nnodes=", "\n".join(("", *lines, "nodes="))))
     bed.call(bed.commands.nvc, "sim", "start", place, check=True)
-    yield name
-    bed.call(bed.commands.nvc, "sim", "stop", place, check=True)
+    try:
+        yield name
+    finally:
+        bed.call(bed.commands.nvc, "sim", "stop", place, check=True)
     assert leftovers.until(lambda: not leftovers.processes(bed.token), seconds=30), leftovers.processes(bed.token)

@@ -113,7 +113,7 @@ class Slurm:
         """End all of it, in the reverse order."""
         for daemon in reversed(self.daemons):
             daemon.stop()
-        daemons.end_all(self.token)
+        leftovers.end_processes(self.token)
 
     def _env(self) -> dict[str, str]:
         path = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin:/bin"
