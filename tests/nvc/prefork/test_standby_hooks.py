@@ -53,6 +53,16 @@ def test_what_they_raise_is_raised_and_the_container_left(tmp_path: Path) -> Non
     assert raised == {"error": "InputError", "text": "no such thing"}
 
 
+def test_the_worker_has_left_the_container_too(tmp_path: Path) -> None:
+    (tmp_path / "request").write_bytes(HOOK)
+    words = [sys.executable, LOOK.with_name("leave_container.py"), tmp_path / "request", tmp_path / "found"]
+    subprocess.run(words, stdin=subprocess.DEVNULL, timeout=SECONDS, check=True)
+    container, home, meanwhile, after = json.loads((tmp_path / "found").read_text())
+
+    assert (meanwhile, after) == (container, home)
+    assert container != home
+
+
 def ask(process: Process, state: bytes) -> tuple[socket.socket, int]:
     """A hook's request with a state that names no container: the client, and what the hook says on."""
     read, write = os.pipe()
