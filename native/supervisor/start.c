@@ -24,6 +24,8 @@
 #define STACK_USED ((uintptr_t) 1 << 20)
 /* That a supervisor may take to end: it starts its channels, and the driver may be in a call. */
 #define STOP_MS 1000
+/* For a container's first call, of which the rest of a start is no part: the two, and the agent, would share processors. */
+#define FIRST_CALL_MS 5
 /* Milliseconds, or processes that the supervisor made, until those that are left are not waited for any more. */
 #define CHILDREN_MOST 4000u
 #define NICE_MOST 35u /* RLIMIT_NICE of nice -15 (getrlimit(2)) */
@@ -257,6 +259,9 @@ int monitor_start (struct monitor *self, const struct channel_start *start, cons
     if (error == 0) {
         snprintf (more, sizeof (more), "\"supervisor\": %d", (int) self->pid);
         monitor_log (self, "monitor", more);
+        /* Meanwhile the acceptor's watchdog is there, and what admission.c noted for the agent. */
+        if (listener >= 0)
+            (void) poll (&(struct pollfd) { .fd = self->pidfd, .events = POLLIN }, 1, FIRST_CALL_MS);
         monitor_write_cgroups (self);
         trim_stack ();
         watchdog_start (self); /* a copy of this process */
