@@ -19,8 +19,6 @@
 
 #define GUARD_REASONS 32 /* enum rm_reason */
 
-#pragma GCC visibility push(default)
-
 struct guard;
 
 /* What the guard has counted and knows of a tenant; a snapshot. */
@@ -152,7 +150,5 @@ int guard_phases_set (struct guard_phases *phases, uint32_t gpu, const struct gu
 int guard_attach (struct guard_phases *phases, int pidfd, const struct limits_node *node, const struct guard_channel *channels,
                   uint32_t count);
 int guard_attached_status (struct guard_phases *phases, struct guard_attached *status);
-
-#pragma GCC visibility pop
 
 #endif

@@ -3,10 +3,7 @@
 #include "clock.h"
 #include "guard_private.h"
 #include "notify.h"
-#include "park.h"
-#include "schedule.h"
 #include "tenant.h"
-#include "unconfirmed.h"
 
 #include <errno.h>
 #include <linux/seccomp.h>
@@ -181,8 +178,5 @@ void receiver_drop (struct tenant *tenant, int listener)
         tenant->receiver.is_taken = false;
     }
     pthread_mutex_unlock (&tenant->listeners_lock);
-    park_drop (tenant, listener);
-    pthread_mutex_lock (&tenant->lock);
-    unconfirmed_forget (tenant);
-    tenant_unlock (tenant);
+    tenant_forget_listener (tenant, listener);
 }

@@ -80,6 +80,12 @@ void schedule_apply (struct tenant *tenant, uint32_t gpu)
     tenant_wake (tenant);
 }
 
+void schedule_apply_all (struct tenant *tenant)
+{
+    for (uint32_t gpu = 0; tenant->rm != NULL && gpu < tenant->limits.gpu_count; gpu++)
+        schedule_apply (tenant, gpu);
+}
+
 uint64_t schedule_again (struct tenant *tenant, uint64_t now)
 {
     uint32_t gpus = tenant->retry.gpus;
@@ -103,8 +109,7 @@ void tenant_unlock (struct tenant *tenant)
     }
     while (atomic_load (&tenant->has_changes)) {
         atomic_store (&tenant->has_changes, false);
-        for (uint32_t gpu = 0; tenant->rm != NULL && gpu < tenant->limits.gpu_count; gpu++)
-            schedule_apply (tenant, gpu);
+        schedule_apply_all (tenant);
     }
     pthread_mutex_unlock (&tenant->lock);
 }

@@ -14,6 +14,8 @@ bool schedule_is_off (const struct tenant *tenant, uint32_t gpu);
  * to those before. */
 uint32_t schedule_slice (const struct tenant *tenant, uint32_t gpu);
 void schedule_apply (struct tenant *tenant, uint32_t gpu);
+/* On every GPU. */
+void schedule_apply_all (struct tenant *tenant);
 /* Writes again what the driver did not take. When it is to be called again; 0: it need not. */
 uint64_t schedule_again (struct tenant *tenant, uint64_t now);
 /* Unlocks it. What the scheduler has set meanwhile is in force before other threads have the lock. */

@@ -45,6 +45,14 @@
 #define SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP (1UL << 0)
 #endif
 
+void tenant_forget_listener (struct tenant *tenant, int listener)
+{
+    park_drop (tenant, listener);
+    pthread_mutex_lock (&tenant->lock);
+    unconfirmed_forget (tenant);
+    tenant_unlock (tenant);
+}
+
 static void listener_done (struct tenant *tenant, int listener)
 {
     pthread_mutex_lock (&tenant->listeners_lock);
@@ -55,10 +63,7 @@ static void listener_done (struct tenant *tenant, int listener)
             break;
         }
     pthread_mutex_unlock (&tenant->listeners_lock);
-    park_drop (tenant, listener);
-    pthread_mutex_lock (&tenant->lock);
-    unconfirmed_forget (tenant);
-    tenant_unlock (tenant);
+    tenant_forget_listener (tenant, listener);
 }
 
 static bool is_own (struct tenant *tenant, int listener)
@@ -119,30 +124,26 @@ static void bring_together (struct tenant *tenant, uint64_t now)
         managed_before (tenant, now, most);
 }
 
+/* Of two times; 0: there is none. */
+static uint64_t earlier (uint64_t first, uint64_t second) { return first == 0 || (second != 0 && second < first) ? second : first; }
+
 uint64_t tenant_look (struct tenant *tenant, uint64_t now, int *held)
 {
-    uint64_t next, again, parked = tenant->parked_count != 0 ? park_look (tenant, now) : 0;
+    uint64_t next = tenant->parked_count != 0 ? park_look (tenant, now) : 0;
 
     pthread_mutex_lock (&tenant->lock);
     bring_together (tenant, now);
     managed_refresh (tenant, now);
     reconcile_due (tenant, now);
-    again = reach_check (tenant, now);
+    next = earlier (next, reach_check (tenant, now));
     retained_check (tenant, now);
-    next = edges_assert (tenant, now);
-    if (next != 0 && (again == 0 || next < again))
-        again = next;
-    next = schedule_again (tenant, now);
-    if (next != 0 && (again == 0 || next < again))
-        again = next;
-    if (tenant->retained.look_at != 0 && (again == 0 || tenant->retained.look_at < again))
-        again = tenant->retained.look_at;
-    next = tenant->look_at == 0 || (tenant->ask_at != 0 && tenant->ask_at < tenant->look_at) ? tenant->ask_at : tenant->look_at;
+    next = earlier (next, edges_assert (tenant, now));
+    next = earlier (next, schedule_again (tenant, now));
+    next = earlier (next, tenant->retained.look_at);
+    next = earlier (next, earlier (tenant->look_at, tenant->ask_at));
     *held = fair_wait (tenant, now);
     tenant_unlock (tenant);
-    if (parked != 0 && (next == 0 || parked < next))
-        next = parked;
-    return again != 0 && (next == 0 || again < next) ? again : next;
+    return next;
 }
 
 /* Until then, in ms. The other thread wakes this one for what is due earlier. */
@@ -216,13 +217,6 @@ static void tenant_free (struct tenant *tenant)
     free (tenant);
 }
 
-/* After tenant_stop: no channels are off any more (schedule.c). */
-static void thaw (struct tenant *tenant)
-{
-    for (uint32_t gpu = 0; tenant->rm != NULL && gpu < tenant->limits.gpu_count; gpu++)
-        schedule_apply (tenant, gpu);
-}
-
 static void *run (void *argument)
 {
     struct tenant *tenant = argument;
@@ -266,7 +260,7 @@ static void *run (void *argument)
     }
     /* The turn is not given back: the other thread waits for it, or for a call, until this process ends. */
     pthread_mutex_lock (&tenant->lock);
-    thaw (tenant);
+    schedule_apply_all (tenant); /* after tenant_stop no channels are off */
     tenant_unlock (tenant);
     sem_post (&tenant->ended);
     while (atomic_load (&tenant->users) != 0)
@@ -342,7 +336,7 @@ bool tenant_destroy (struct tenant *tenant, const struct timespec *until)
     while (!(has_ended = sem_timedwait (&tenant->ended, until) == 0) && errno == EINTR)
         continue;
     if (!has_ended && guard_lock (tenant, REMOVE_LOCK_NS)) {
-        thaw (tenant);
+        schedule_apply_all (tenant);
         retained_release (tenant);
         tenant_unlock (tenant);
     }

@@ -175,6 +175,8 @@ void tenant_take_events (struct tenant *tenant);
 /* Does what is due. held: ms that the tenant has to wait before its next call (fair.h). When it is to be called again, at the latest
  * (CLOCK_MONOTONIC ns, as now); 0: nothing is to be looked at. */
 uint64_t tenant_look (struct tenant *tenant, uint64_t now, int *held);
+/* No process has this listener any more: what is known of calls that came by it. Without a lock. */
+void tenant_forget_listener (struct tenant *tenant, int listener);
 /* Its second thread looks at once. */
 void tenant_wake (const struct tenant *tenant);
 /* 0 or -errno. */

@@ -62,12 +62,6 @@ void wait_unwatch (struct tenant *tenant)
     watch (tenant, 0);
 }
 
-static void apply (struct tenant *tenant)
-{
-    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
-        schedule_apply (tenant, gpu);
-}
-
 void wait_end (struct tenant *tenant, struct process *current)
 {
     pthread_mutex_lock (&tenant->lock);
@@ -75,7 +69,7 @@ void wait_end (struct tenant *tenant, struct process *current)
     tenant->current = current;
     if (tenant->is_unresponsive) {
         tenant->is_unresponsive = false;
-        apply (tenant);
+        schedule_apply_all (tenant);
     }
 }
 
@@ -94,7 +88,7 @@ void wait_check (struct tenant *tenant, uint64_t now)
         return;
     tenant->is_unresponsive = true;
     guard_note (tenant, RM_UNRESPONSIVE, 0, tenant->waits_for);
-    apply (tenant);
+    schedule_apply_all (tenant);
 }
 
 struct timespec guard_time_in (uint64_t nanoseconds, clockid_t clock)

@@ -19,6 +19,8 @@
 #include "own_cgroup.h"
 #include "prober.h"
 
+#include "guard/clock.h"
+
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -132,7 +134,7 @@ static bool serve (struct prober *self)
     if (size == sizeof (message.pids) && message.head.operation == CHANNEL_PIDS && message.pids.count <= CHANNEL_PIDS_MOST) {
         self->named = message.pids;
         /* Something is not accounted for: the agent waits for the answer, and looks four times a second. */
-        if (message.pids.count != 0 && self->usage_at > prober_now () && self->usage_at - prober_now () <= USAGE_NS)
+        if (message.pids.count != 0 && self->usage_at > guard_now () && self->usage_at - guard_now () <= USAGE_NS)
             self->usage_at -= USAGE_NS / 2;
     }
     for (unsigned i = kept; i < count; i++)
@@ -165,15 +167,15 @@ static void run (struct prober *self)
     uint64_t calls_at = 0;
     bool had_agent = false;
 
-    self->used_at = prober_now ();
+    self->used_at = guard_now ();
     for (;;) {
         struct pollfd waited[] = { { .fd = self->socket, .events = POLLIN }, { .fd = self->connection, .events = POLLIN } };
-        uint64_t now = prober_now (), begun;
+        uint64_t now = guard_now (), begun;
 
         if (now >= self->usage_at) {
             begun = now;
             prober_publish_usage (self);
-            now = prober_now ();
+            now = guard_now ();
             self->usage_at = now + PART * (now - begun);
             self->usage_at = self->usage_at > begun + USAGE_NS ? self->usage_at : begun + USAGE_NS;
             self->usage_at = self->usage_at < now + USAGE_MOST_NS ? self->usage_at : now + USAGE_MOST_NS;

@@ -79,8 +79,6 @@ struct prober {
     unsigned on_count;
 };
 
-/* CLOCK_MONOTONIC, ns. */
-uint64_t prober_now (void);
 /* Which tenants called the driver last. */
 void prober_publish_calls (struct prober *self);
 /* Whether nothing of any tenant is left, as their supervisors say. */

@@ -5,6 +5,7 @@
  */
 #include "prober.h"
 
+#include "guard/clock.h"
 #include "rm/nv_numbers.h"
 #include "rm/nvos.h"
 
@@ -95,7 +96,7 @@ void prober_bind_traces (struct prober *self, const char *devices)
             close (file);
         if (traced->records != NULL) {
             memcpy (traced->uuid, client.gpus[gpu].uuid, sizeof (traced->uuid));
-            traced->looked_at = prober_now ();
+            traced->looked_at = guard_now ();
             self->traced_gpus++;
         }
     }

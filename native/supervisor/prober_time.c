@@ -5,6 +5,7 @@
  */
 #include "prober.h"
 
+#include "guard/clock.h"
 #include "rm/nv_numbers.h"
 #include "rm/nv_params.h"
 
@@ -89,7 +90,7 @@ void prober_take_samples (struct prober *self, unsigned gpu)
     int count;
 
     self->computed_count = 0;
-    if (sampled->again_ns > prober_now ())
+    if (sampled->again_ns > guard_now ())
         return;
     do {
         count = ask (self, gpu, sampled->layout, samples);
@@ -97,7 +98,7 @@ void prober_take_samples (struct prober *self, unsigned gpu)
             sampled->layout = (sampled->layout + 1) % LAYOUTS;
     } while (count < 0 && sampled->last == 0 && ++tried < LAYOUTS);
     if (count < 0 && sampled->last == 0)
-        sampled->again_ns = prober_now () + NONE_NS;
+        sampled->again_ns = guard_now () + NONE_NS;
     if (count <= 0)
         return;
     for (int i = 0; sampled->last != 0 && i < count; i++) {

@@ -7,6 +7,7 @@
  */
 #include "prober.h"
 
+#include "guard/clock.h"
 #include "rm/nv_numbers.h"
 
 #include <string.h>
@@ -151,7 +152,7 @@ static bool take_records (struct prober *self, struct traced *traced, uint64_t n
 const struct traced *prober_take_trace (struct prober *self, unsigned gpu)
 {
     struct traced *traced = self->traced;
-    uint64_t now = prober_now (), told;
+    uint64_t now = guard_now (), told;
 
     self->on_count = 0;
     while (traced < self->traced + self->traced_gpus &&

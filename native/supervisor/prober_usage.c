@@ -2,6 +2,7 @@
 #include "pages.h"
 #include "prober.h"
 
+#include "guard/clock.h"
 #include "rm/nv_numbers.h"
 #include "rm/nv_params.h"
 
@@ -9,7 +10,6 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <time.h>
 #include <unistd.h>
 
 /* As many as the driver lists (NV2080_CTRL_GPU_GET_PIDS_MAX_COUNT). */
@@ -21,14 +21,6 @@
 /* While no tenant has called the driver for a second there are no such calls. */
 #define AT_A_TIME_ALONE 96u
 #define ALONE_NS UINT64_C (1000000000)
-
-uint64_t prober_now (void)
-{
-    struct timespec now;
-
-    clock_gettime (CLOCK_MONOTONIC, &now);
-    return (uint64_t) now.tv_sec * 1000000000u + (uint64_t) now.tv_nsec;
-}
 
 static bool put (const struct prober *self, const void *from, size_t size, size_t at)
 {
@@ -88,7 +80,7 @@ static void read_published (struct prober *self)
 void prober_publish_calls (struct prober *self)
 {
     struct guard_contention page = { .magic = GUARD_CONTENTION_MAGIC };
-    uint64_t now = prober_now ();
+    uint64_t now = guard_now ();
 
     read_published (self);
     for (unsigned i = 0; i < self->tenant_count; i++) {
@@ -105,7 +97,7 @@ void prober_publish_calls (struct prober *self)
         }
     }
     self->called_ns = page.last[0].called_ns;
-    page.written_ns = prober_now ();
+    page.written_ns = guard_now ();
     (void) put (self, &page, sizeof (page), 0);
 }
 
@@ -231,7 +223,7 @@ static bool ask_gpu (struct prober *self, unsigned gpu, struct usage_gpu *row)
     if (!list_pids (self, gpu) || !ask_heap (self, gpu, row))
         return false;
     for (unsigned done = 0, count; done < self->pid_count; done += count) {
-        unsigned most = prober_now () - self->called_ns > ALONE_NS ? AT_A_TIME_ALONE : AT_A_TIME;
+        unsigned most = guard_now () - self->called_ns > ALONE_NS ? AT_A_TIME_ALONE : AT_A_TIME;
 
         count = self->pid_count - done < most ? self->pid_count - done : most;
         if (done != 0)
@@ -300,7 +292,7 @@ void prober_publish_usage (struct prober *self)
     read_published (self);
     for (unsigned gpu = 0; gpu < self->client.gpu_count; gpu++) {
         struct usage_gpu *row = &head->gpus[gpu];
-        uint64_t asked_ns = prober_now ();
+        uint64_t asked_ns = guard_now ();
 
         *row = (struct usage_gpu) { .first = head->row_count };
         memcpy (row->uuid, self->client.gpus[gpu].uuid, sizeof (row->uuid));
@@ -315,5 +307,5 @@ void prober_publish_usage (struct prober *self)
         put (self, &index, sizeof (index), offsetof (struct usage_page, index)))
         self->index = index;
     if (self->connection >= 0 || is_used (self))
-        self->used_at = prober_now ();
+        self->used_at = guard_now ();
 }

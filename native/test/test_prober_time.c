@@ -1,4 +1,5 @@
 /* The driver's samples of which process computes (supervisor/prober_time.c): layouts of three branches, the ring, gaps. */
+#include "guard/clock.h"
 #include "rm/nv_numbers.h"
 #include "rm/nv_params.h"
 #include "rm/nvos.h"
@@ -12,7 +13,7 @@
 #define SECOND UINT64_C (1000000000)
 
 static uint64_t now = 1000 * SECOND;
-uint64_t prober_now (void) { return now; }
+uint64_t guard_now (void) { return now; }
 
 /* The driver: how its samples lie, and what is in them. */
 static struct {

@@ -1,4 +1,5 @@
 /* The driver's trace of context switches (supervisor/prober_trace.c), from rings made by hand: the usual, and what no driver writes. */
+#include "guard/clock.h"
 #include "rm/nv_numbers.h"
 #include "supervisor/prober.h"
 #include "tap.h"
@@ -17,7 +18,7 @@ static uint64_t now;
 static uint32_t put;
 static uint16_t number;
 
-uint64_t prober_now (void) { return now; }
+uint64_t guard_now (void) { return now; }
 
 static void start (uint16_t first)
 {

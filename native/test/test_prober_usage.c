@@ -1,4 +1,5 @@
 /* Which processes have a row in the usage page (supervisor/prober_usage.c), with answers of the driver made by hand. */
+#include "guard/clock.h"
 #include "rm/nv_numbers.h"
 #include "supervisor/prober.h"
 #include "tap.h"
@@ -89,7 +90,7 @@ int main (void)
     listed_count = 240;
     ended = 11;
     questions = 0;
-    prober.called_ns = prober_now ();
+    prober.called_ns = guard_now ();
     (void) had (11);
     tap_ok (questions == 10, "few processes a question while a tenant calls the driver, whose lock each question takes");
     questions = 0;
