@@ -84,8 +84,9 @@ static ssize_t receive (char *packet, size_t size, int milliseconds)
         ssize_t length = recv (connection, packet, size, 0);
         if (length >= 0)
             return length;
-        if (errno != EAGAIN && errno != EINTR)
-            return 0; // reset: an end too
+        // Reset: the agent has not read all that was sent. It is told once, and before what the agent had sent.
+        if (errno != EAGAIN && errno != EINTR && errno != ECONNRESET)
+            return 0;
         struct pollfd wait = { .fd = connection, .events = POLLIN };
         if (poll (&wait, 1, milliseconds) == 0)
             return -1;
