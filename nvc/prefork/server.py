@@ -255,8 +255,8 @@ class Server:
     def _begin(self, session: Session) -> None:
         assert session.request is not None and session.attributes is not None
         program, asking = session.request.program, (session.caller.pid, session.caller.started)
-        if program in CDI + RUNTIME:
-            self._not_before = time.monotonic() + START_S
+        if program in CDI + RUNTIME and self._not_before < (now := time.monotonic()):
+            self._not_before = now + START_S
         taken: StandbyWorker | None
         if program in RUNTIME:
             taken = self._editors.take(session)
