@@ -7,6 +7,7 @@ import errno
 import os
 import socket
 import struct
+import threading
 import time
 
 TYPE_CHECKING = False
@@ -40,6 +41,8 @@ class Connection:
         self._socket.settimeout(SECONDS)
         #: Requests without an answer: a monitor that was late answers those that timed out first.
         self._unanswered = 0
+        #: Of two threads' requests the answers would be counted as late ones: the second would have none.
+        self._asking = threading.Lock()
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -49,8 +52,9 @@ class Connection:
 
     def ask(self, packet: bytes, descriptors: Sequence[int] = ()) -> tuple[int, bytes, list[int]]:
         """(result, the reply, descriptors that came with it, the caller's)."""
-        self.send(packet, descriptors)
-        return self.answer()
+        with self._asking:
+            self.send(packet, descriptors)
+            return self.answer()
 
     def answer(self) -> tuple[int, bytes, list[int]]:
         """Of what was sent last, as ``ask`` returns it."""
