@@ -131,7 +131,7 @@ def start(
     deadline: float = 10.0,
     translate: Translate | None = None,
     idle: Callable[[], bool | None] | None = None,
-    on_shutdown: Callable[[], None] | None = None,
+    on_shutdown: Callable[[int], None] | None = None,
 ) -> Client:
     """Fork a helper that offers ``service``, and return the way to call it.
 
@@ -139,7 +139,7 @@ def start(
         answer to every request.
     deadline: seconds a call may take unless it says otherwise.
     translate: see ``rpc.server.Translate``. idle: see ``rpc.server.serve``. on_shutdown: run in the helper after end of
-        file: releases what other processes could wait for, see ``Client.close``.
+        file, with the channel's number: releases what other processes could wait for, see ``Client.close``.
     Raises ValueError for handlers that are not the service's and for a deadline that is not positive, OSError when
     there is no process or descriptor left.
     """
@@ -175,7 +175,7 @@ def _child(
     prepare: Callable[[], None] | None,
     translate: Translate | None,
     idle: Callable[[], bool | None] | None,
-    on_shutdown: Callable[[], None] | None,
+    on_shutdown: Callable[[int], None] | None,
 ) -> NoReturn:
     """The helper from fork to exit. Never returns into the caller's code, whatever is raised."""
     status = 1
@@ -185,6 +185,7 @@ def _child(
             client.forget()
         for number in private:
             os.closerange(number, number + 1)
+        private.clear()  # the numbers are of other descriptors from now on, and this may start helpers itself
         _reset_signals()
         failure = None
         try:
@@ -198,7 +199,7 @@ def _child(
             stop.install()
         serve(service, handlers, end, translate=translate, failure=failure, idle=idle)
         if on_shutdown is not None:
-            on_shutdown()
+            on_shutdown(end.fileno())
         end.close()
         status = 0
     except Stop:

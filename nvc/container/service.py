@@ -166,18 +166,16 @@ class Handlers:
         self._located = inspect(request, self._log)
         return self._located.reply()
 
-    def release(self) -> None:
-        """Close everything that belongs to the caller or the container; this process keeps only its memory."""
-        if self._located is not None:
-            self._located.close()
+    def release(self, end: int) -> None:
+        """Close everything but ``end``, also what an operation left open; this process keeps only its memory."""
         from nvc.container.ldcache import process
+        from nvc.linux.process import close_all_but
 
         unused = process.take()
         if unused is not None:
             unused.close()
         os.chdir("/")
-        os.closerange(0, 3)
-        self._log.close()
+        close_all_but(end)
 
     def get_ready(self) -> None:
         """While the caller plans, import what ``apply`` needs whatever the plan is."""

@@ -131,7 +131,7 @@ def _way_to_begin(host: Host, log: Log) -> Callable[[], Nvml | Tegra] | None:
     return None
 
 
-def _close_streams() -> None:
+def _close_streams(end: int) -> None:
     """Standard error may be a pipe whose reader waits for its end: not for the driver, which then closes its files."""
     os.closerange(0, 3)
 

@@ -74,6 +74,28 @@ def test_what_is_private_is_not_the_helpers(running: Callable[..., Client]) -> N
         os.close(read)
 
 
+def test_a_helper_of_a_helper_may_have_the_number_of_what_was_private(running: Callable[..., Client]) -> None:
+    read, write = os.pipe()
+    rpc.process.private.add(write)
+
+    def ask() -> str:
+        taken = []
+        while write not in taken:  # the helper has closed it: all below are in use after this
+            taken.append(os.open("/dev/null", os.O_RDONLY))
+        os.close(read)
+        os.close(write)
+        with start(SERVICE, handlers(telling(lambda: f"{read, write}"))) as helper:
+            return str(helper.call("run", Question()).text)
+
+    try:
+        assert read < write
+        assert running(telling(ask)).call("run", Question()).text == f"{read, write}"
+    finally:
+        rpc.process.private.discard(write)
+        os.close(read)
+        os.close(write)
+
+
 def test_the_callers_standard_streams_are_not_the_helpers(running: Callable[..., Client]) -> None:
     client = running(telling(lambda: " ".join(os.readlink(f"/proc/self/fd/{fd}") for fd in (0, 1))))
     assert "/dev/null /dev/null" == client.call("run", Question()).text

@@ -210,19 +210,19 @@ def test_close_without_wait_returns_before_the_exit_and_reap_after_it(
 ) -> None:
     gate, opened = os.pipe()
 
-    def on_shutdown() -> None:
+    def on_shutdown(end: int) -> None:
         time.sleep(0.1)
-        (tmp_path / "released").touch()
+        (tmp_path / "released").write_text(os.readlink(f"/proc/self/fd/{end}"))
         # close(wait=False) does not wait for anything after this.
-        end = os._exit
-        os._exit = lambda status: (os.read(gate, 1), end(status))  # type: ignore[assignment]
+        ended = os._exit
+        os._exit = lambda status: (os.read(gate, 1), ended(status))  # type: ignore[assignment]
 
     monkeypatch.setattr("rpc.client.EXIT_TIMEOUT_S", 60.0)
     client = running(telling(lambda: "yes"), on_shutdown=on_shutdown)
     client.call("run", Question())
     client.close(wait=False)
 
-    assert (tmp_path / "released").exists()
+    assert (tmp_path / "released").read_text().startswith("socket:")
     assert os.waitid(os.P_PID, client.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None, "it has not ended"
     assert client.closed
     os.write(opened, b"x")
@@ -235,7 +235,7 @@ def test_close_without_wait_returns_before_the_exit_and_reap_after_it(
 
 def test_leave_waits_for_nothing(running: Callable[..., Client]) -> None:
     gate, opened = os.pipe()
-    client = running(telling(lambda: "yes"), on_shutdown=lambda: os.read(gate, 1))
+    client = running(telling(lambda: "yes"), on_shutdown=lambda end: os.read(gate, 1))
     client.call("run", Question())
     client.leave()
 

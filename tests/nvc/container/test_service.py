@@ -11,7 +11,7 @@ import pytest
 from nvc.base.log import Log
 from nvc.container import service
 from nvc.container.messages import ContainerConfig, InspectRequest
-from nvc.linux import rights
+from nvc.linux import process, rights
 from tests.support import leftovers
 from tests.support.injection import container, isolated
 
@@ -64,3 +64,15 @@ def test_the_process_for_ldconfig_is_started_first(rootfs: Path) -> None:
         os.kill(child, 0)
         client.close()
     assert leftovers.until(lambda: not Path(f"/proc/{child}").exists(), seconds=20)
+
+
+def test_what_an_operation_left_open_is_closed_before_the_end() -> None:
+    """A directory of the container that is open would keep its file system from being unmounted."""
+
+    def release() -> int:
+        left_open, end = os.open("/usr", os.O_PATH), os.open("/dev/null", os.O_RDONLY)
+        service.Handlers(Log.none()).release(end)
+        kept = set(map(int, os.listdir("/proc/self/fd")))
+        return left_open in kept or 2 in kept or end not in kept or len(kept) > 2  # one was of the list
+
+    assert os.waitstatus_to_exitcode(os.waitpid(process.fork(release), 0)[1]) == 0
