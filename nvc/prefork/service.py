@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 
+from nvc.base.errors import reason
 from nvc.base.log import Log
 from nvc.base.verbs import HelperService, Verb
 from nvc.cdi import worker as cdi_worker
@@ -101,12 +102,12 @@ class StandbyService:
         linux_process.caller, linux_process.caller_started = asked.caller, asked.started
         number = os.open("ns/mnt", os.O_RDONLY | os.O_CLOEXEC, dir_fd=procfd.pin().fileno())
         with Fd(number, "ns/mnt") as own, Fd(fds.pop(), "ns/mnt") as theirs:
-            namespaces.enter(theirs, "mnt")
             try:
+                enter(theirs)
                 self._hooks(asked.words, asked.state.encode("latin-1"), self._log)
             finally:
                 with Deferred():
-                    namespaces.enter(own, "mnt")
+                    _leave(own, self._log)
         return cdi_worker.Nothing()
 
     def take(self, deadline: float, log: Log, wait: bool) -> service.ContainerClient | None:
@@ -154,3 +155,21 @@ class StandbyService:
     def _close_end(self) -> None:
         process.private.discard(self._end.fileno())
         self._end.close()
+
+
+def enter(namespace: Fd) -> None:
+    """Enter a container's mount namespace; its root has to be the machine's still. Raises OSError."""
+    root = os.stat("/")
+    namespaces.enter(namespace, "mnt")
+    found = os.stat("/")
+    if (found.st_dev, found.st_ino) != (root.st_dev, root.st_ino):
+        raise PermissionError("the root of the caller's mount namespace is not the machine's")
+
+
+def _leave(own: Fd, log: Log) -> None:
+    """Be in our own mount namespace again, or end: nothing is answered from a container's."""
+    try:
+        namespaces.enter(own, "mnt")
+    except OSError as error:
+        log.error(f"the container's mount namespace cannot be left: {reason(error)}")
+        os._exit(1)

@@ -53,6 +53,24 @@ def test_what_they_raise_is_raised_and_the_container_left(tmp_path: Path) -> Non
     assert raised == {"error": "InputError", "text": "no such thing"}
 
 
+def test_one_that_cannot_leave_the_container_ends_without_an_answer(tmp_path: Path) -> None:
+    """Attack: what the hooks do in the container takes its rights."""
+    (outside, raised), _ = looked(tmp_path, "stay")
+
+    assert outside["after"] == ""
+    assert raised["error"] == "MountError"
+    assert "the helper ended (exit status 1)" in str(raised["text"])
+    assert "cannot be left: operation not permitted" in (tmp_path / "log").read_text()
+
+
+def test_no_hook_is_run_where_the_root_is_not_the_machines(tmp_path: Path) -> None:
+    """Attack: the runtime has changed the root when the service comes, after the worker."""
+    (outside, raised), _ = looked(tmp_path, "pivoted")
+
+    assert outside["after"] == outside["home"]
+    assert "is not the machine's" in str(raised["text"])
+
+
 def test_the_worker_has_left_the_container_too(tmp_path: Path) -> None:
     (tmp_path / "request").write_bytes(HOOK)
     words = [sys.executable, LOOK.with_name("leave_container.py"), tmp_path / "request", tmp_path / "found"]

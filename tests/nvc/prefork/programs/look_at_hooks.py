@@ -1,6 +1,7 @@
 """``look_at_hooks.py [FAIL]``: a process that was forked before its request runs hooks of a CDI spec.
 
-Prints what it was like meanwhile and is afterwards, as JSON. FAIL: the hooks raise an error with this text.
+Prints what it was like meanwhile and is afterwards, as JSON. FAIL: the hooks raise an error with this text; but
+"stay": they give up the right to leave the container, and "pivoted": the container has another root.
 """
 
 from __future__ import annotations
@@ -23,12 +24,17 @@ from rpc.client import Client
 
 
 def namespace(pid: int | str) -> str:
-    return os.readlink(f"/proc/{pid}/ns/mnt")
+    try:
+        return os.readlink(f"/proc/{pid}/ns/mnt")
+    except OSError:
+        return ""  # it has ended
 
 
 def hooks(words: Sequence[str], state: bytes, log: Log) -> None:
     hook_process.clean_environment(trusted=False)
-    if words:
+    if "stay" in words:
+        syscalls.capset(0, 0, 0)
+    elif words:
         raise InputError(words[0])
     log.info("by the hooks")
     seen = {
@@ -65,6 +71,9 @@ assert taken is not None
 worker.in_advance = lambda seconds, log: Kept(found) if (found := taken(seconds, log)) else None  # type: ignore
 # As the process of a hook does.
 syscalls.unshare(const.CLONE_NEWNS)
+if "pivoted" in sys.argv:
+    syscalls.mount(None, "/", None, const.MS_REC | const.MS_PRIVATE)
+    syscalls.mount("tmpfs", "/", "tmpfs", 0)  # over what is our root still
 process.caller, process.caller_started = 7, 8
 try:
     worker.run(lambda: print("forked"), 9.0, asked=worker.Asked(tuple(sys.argv[1:]), "\xff{"), log=open_log("log"))
