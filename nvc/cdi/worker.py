@@ -116,4 +116,5 @@ def _call(helper: Client, asked: Asked, fds: Sequence[int]) -> None:
     try:
         helper.call("run", asked, fds)
     except RemoteError as error:
-        raise_remote(error, HOOK)
+        # A process that was forked before has the name of another service: it could have been that too.
+        raise_remote(RemoteError(HOOK.name, error.verb, error.cause, error.detail, error.data), HOOK)

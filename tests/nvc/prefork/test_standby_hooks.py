@@ -59,7 +59,7 @@ def test_one_that_cannot_leave_the_container_ends_without_an_answer(tmp_path: Pa
 
     assert outside["after"] == ""
     assert raised["error"] == "MountError"
-    assert "the helper ended (exit status 1)" in str(raised["text"])
+    assert "CDI hook rpc error: failed to process request: run: the helper ended (exit status 1)" == raised["text"]
     assert "cannot be left: operation not permitted" in (tmp_path / "log").read_text()
 
 
