@@ -45,6 +45,8 @@ SECONDS = float(os.environ.get("NVC_BENCH_SECONDS", "1500"))
 WINDOW = float(os.environ.get("NVC_BENCH_WINDOW", "20"))
 ROWS = re.compile(os.environ.get("NVC_BENCH_ROWS", ""))
 LOAD, SEED, CLOSED, SETTLE = 0.3, 20261125, 200, 2.5
+#: What a neighbour has launched is over after it.
+REST = 1.0
 #: Of the highest SM clock, on a busy GPU; below it heat, or the host, holds the GPU back.
 LEAST_CLOCK = 0.5
 #: What starting a service and its neighbour may take; what a row takes beside its windows.
@@ -160,14 +162,23 @@ class Pair:
         program, *arguments = programs[neighbour]
         self.service = begin(0, str(OWN_PROGRAMS / "torch_service.py"), (service,))
         self.neighbour = begin(1, str(program), tuple(arguments))
-        assert self.service.line() == "ready"
         assert self.neighbour.line().startswith("ready")
+        #: burn computes from its start on, the others while they are asked for a rate.
+        self.rests = program == "burn"
+        self.turn("rest")
+        assert self.service.line() == "ready"
         self.capacity = float(self.service.ask(f"closed {CLOSED}"))
+        self.turn("work")
         self.neighbour.ask("rate 0.5")
         self.neighbour.tell("rate 3")
         time.sleep(1.5)
         self.clock = clock()
         self.most = float(self.neighbour.line())
+
+    def turn(self, word: str) -> None:
+        """word: "rest" or "work", of the neighbour."""
+        if self.rests:
+            assert self.neighbour.ask(word) == f"{word}s"
 
     def window(self, seconds: float, seed: int) -> list[Request]:
         answer = json.loads(self.service.ask(f"open {LOAD * self.capacity} {seconds} {seed}"))
@@ -176,7 +187,10 @@ class Pair:
     def measure(self, row: Row) -> Row:
         """Alone, beside, alone, beside."""
         for seed in (SEED, SEED + 1):
+            self.turn("rest")
+            time.sleep(REST)
             row.alone += self.window(WINDOW / 4, seed)
+            self.turn("work")
             self.neighbour.tell(
                 f"rate {WINDOW / 2 + SETTLE}"
             )  # longer than the window: the service is never without it
@@ -219,7 +233,7 @@ class Bench:
         self.results.write()
 
     def _takes(self) -> float:
-        return 1.5 * WINDOW + 2 * SETTLE + BESIDE_S
+        return 1.5 * WINDOW + 2 * SETTLE + 2 * REST + BESIDE_S
 
     def _share(self, tenants: Sequence[AgentTenant], *specs: str) -> None:
         """Settings of service and neighbour; samples of some seconds are there when this returns."""
