@@ -368,6 +368,12 @@ typedef struct NV_PACKED {
 NV_SIZE (NV503C_CTRL_REGISTER_VIDMEM_PARAMS, 32);
 NV_AT (NV503C_CTRL_REGISTER_VIDMEM_PARAMS, address, 8);
 
+/* ctrl/ctrl906f.h. Since 550 a byte follows that the driver writes. */
+typedef struct NV_PACKED {
+    uint32_t engineID, subdeviceInstance, resetReason;
+} NV906F_CTRL_CMD_RESET_CHANNEL_PARAMS;
+NV_SIZE (NV906F_CTRL_CMD_RESET_CHANNEL_PARAMS, 12);
+
 /* ctrl/ctrla06c.h. Microseconds. */
 typedef struct NV_PACKED {
     uint8_t bWait, bManualTimeout, pad2[2];

@@ -108,6 +108,7 @@ static const uint32_t seen_controls[][2] = {
     { 0x503c0105, 4 },
     { 0x83de0309, 4 },
     { 0x906f0101, 16 },
+    { 0x906f0102, 16 }, /* after a trap, an assertion or a stack overflow, on an H100 */
     { 0x90e60102, 8 },
     { 0xa06c0101, 3 },
     { 0xa06c0103, 8 },

@@ -294,6 +294,24 @@ static void guard_engines (void)
              binds[] = { NVA06C_CTRL_CMD_BIND, NVA06F_CTRL_CMD_BIND };
     uint32_t params[4] = { 0 };
     uint64_t long_slice = 65000;
+    const struct {
+        const char *what;
+        uint32_t engine, subdevice, reason, size;
+        unsigned object; /* 0: the channel that computes; else of objects */
+        bool is_good;
+    } resets[] = {
+        { "RESET_CHANNEL of a channel that computes, with its engine, is made", COMPUTE, 0, 0, 16, 0, true },
+        { "with the params of branch 535, too", COMPUTE, 0, 0, 12, 0, true },
+        { "with another engine it is refused", COPY, 0, 0, 16, 0, false },
+        { "with another graphics engine", COMPUTE + 1, 0, 0, 16, 0, false },
+        { "without an engine", 0, 0, 0, 16, 0, false },
+        { "of another subdevice", COMPUTE, 1, 0, 16, 0, false },
+        { "for another reason", COMPUTE, 0, 2, 16, 0, false },
+        { "without its params", COMPUTE, 0, 0, 8, 0, false },
+        { "of a group", COPY, 0, 0, 16, 1, false },
+        { "of a channel of a copy engine, with that", COPY, 0, 0, 16, 2, false },
+        { "or with the graphics engine", COMPUTE, 0, 0, 16, 2, false },
+    };
 
     tap_ok (fake_alloc (fake, FILE_A, a.client, channel, &object, HOPPER_COMPUTE_A, params, sizeof (params)) ==
                     NV_ERR_INVALID_CLASS &&
@@ -314,8 +332,15 @@ static void guard_engines (void)
             "without params it is to none");
     tap_ok (fake_control (fake, FILE_A, a.client, a.group, NVA06C_CTRL_CMD_BIND, &graphics, sizeof (graphics)) == 0,
             "a group of the graphics engine is bound to it");
-    tap_ok (fake_control (fake, FILE_A, a.client, a.channel, 0x906f0102, params, 12) == NV_ERR_INSUFFICIENT_PERMISSIONS,
-            "no channel is reset with its engine");
+    for (unsigned i = 0; i < sizeof (resets) / sizeof (resets[0]); i++) {
+        uint32_t reset[4] = { resets[i].engine, resets[i].subdevice, resets[i].reason };
+        uint32_t status = fake_control (fake, FILE_A, a.client, resets[i].object == 0 ? a.channel : objects[resets[i].object - 1],
+                                        NV906F_CTRL_CMD_RESET_CHANNEL, reset, resets[i].size);
+
+        tap_ok (resets[i].is_good ? status == 0 && fake->decision == RM_PERFORM
+                                  : status == NV_ERR_INVALID_ARGUMENT && fake->decision == RM_REFUSED,
+                resets[i].what);
+    }
     fake->slice[0] = 0; /* nothing is decided yet */
     tap_ok (slice (fake, &a, a.group, NVA06C_CTRL_CMD_SET_TIMESLICE, &long_slice) == 0 && long_slice == 65000 &&
                 slice_of (fake, a.client, a.group) == 2048,

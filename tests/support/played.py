@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import time
 from collections import Counter
@@ -114,12 +115,19 @@ def running(
             process.wait()
 
 
-def play_unguarded(folder: Callable[[], Path], every: Sequence[str], environment: Mapping[str, str]) -> Counts:
-    """The sequences without any guard: what a driver does by itself. Raises AssertionError."""
-    sum_of = Counts()
-    for steps in every:
+def play_unguarded(
+    folder: Callable[[], Path], every: Sequence[str], environment: Mapping[str, str], seconds: float
+) -> Counts:
+    """The sequences, and again for so many seconds, without any guard: what a driver does by itself.
+
+    Counts are of their first time. Raises AssertionError.
+    """
+    sum_of, end = Counts(), time.monotonic() + seconds
+    for number, steps in enumerate(itertools.cycle(every)):
+        if number >= len(every) and time.monotonic() > end:
+            break
         with running(folder(), steps, lambda _, words: words, environment) as counts:
-            sum_of += counts
+            sum_of += counts if number < len(every) else Counts()
     return sum_of
 
 

@@ -133,7 +133,7 @@ def test_tenants_that_stay_let_go_of_what_both_of_them_had(tmp_path: Path) -> No
             assert play.wrong == []
             assert manager.used(control) == play.before
             assert play.counts.pieces >= len(chosen)
-            assert play_unguarded(folder, chosen, play.environment).pieces >= play.counts.pieces
+            assert play_unguarded(folder, chosen, play.environment, 0.0).pieces >= play.counts.pieces
             until(lambda: manager.used(control) == play.before, "all is given back")
         os.close(control)
 

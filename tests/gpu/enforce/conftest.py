@@ -134,6 +134,17 @@ def pair_share(places: Callable[[], Path], libraries: Path, pair: tuple[HostGpu,
 
 
 @pytest.fixture(scope="session")
+def interposers(whole_bed: Bed) -> str:
+    """engines.so before interpose.so: what the first changes the second sees. Beside them begin.so."""
+    place = whole_bed.directory("engines")
+    for name in ("engines", "interpose", "begin"):
+        source = PROGRAMS / f"interpose/{name}.c"
+        command = ["gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-o", f"{place}/{name}.so"]
+        subprocess.run([*command, str(source), "-lpthread", "-ldl"], check=True)
+    return f"{place}/engines.so:{place}/interpose.so"
+
+
+@pytest.fixture(scope="session")
 def launcher(whole_bed: Bed) -> Path:
     """filtered.c, and its filter beside it."""
     return build_launcher(whole_bed.directory("launcher"))

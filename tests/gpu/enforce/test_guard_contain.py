@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,8 @@ TIMES = 3
 FAULTS, KILLED = ("address", "misaligned", "trap", "assert", "stack", "host"), ("endless", "huge")
 #: The neighbour's rate after a fault, of before.
 LEAST = 0.98
+#: What the resets of engines.c take, with a second before them.
+RESETTING = 3.0
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +75,40 @@ def test_a_fault_ends_its_own_tenant_alone(kind: str, guarding: Guarding, start:
         good=good,
     )
     assert good
+
+
+@pytest.mark.parametrize("kind", ["idle", "endless"])
+def test_a_reset_of_a_channel_ends_its_own_tenant_alone(
+    bed: Bed, kind: str, guarding: Guarding, start: Starts, interposers: str, table: Table
+) -> None:
+    """RESET_CHANNEL, by which libcuda ends its context after a trap: of channels that compute or do nothing."""
+    out = bed.directory("reset") / "out"
+    neighbour, resets = guarding.tenant(memory=8 * GIB), guarding.tenant(memory=8 * GIB)
+    more = {"LD_PRELOAD": interposers, "ENGINES": "reset", "INTERPOSE_OUT": str(out)}
+    with start("burn", "plain", KERNEL, tenant=neighbour) as burn:
+        burn.line()
+        burn.ask(f"rate {WINDOW}")
+        before = float(burn.ask(f"rate {WINDOW}"))
+        with start("fault", "endless", tenant=resets, seconds=30, **more) as program:
+            assert program.line() == "ready"
+            burn.tell(f"rate {RESETTING}")
+            if kind == "endless":
+                program.tell("go")
+            during = float(burn.line())
+        empty = resets.empty()
+        after = float(burn.ask(f"rate {WINDOW}"))
+    said = dict(Counter(line for line in out.read_text().splitlines() if "reset" in line))
+    good = min(after, during if kind == "idle" else after) >= LEAST * before and empty
+    table.add(
+        f"RESET_CHANNEL, {kind}",
+        goal=f"the neighbour lives, and has >= {LEAST:g} of its rate; nothing stays",
+        got=f"{said}; refused {resets.refused()}; nothing stays: {empty}",
+        base=f"{before:.1f}/s before, {during:.1f}/s meanwhile, {after:.1f}/s after",
+        ratio=f"{after / before:.3f}",
+        good=good,
+    )
+    assert good
+    assert any("result, status 0 0" in line for line in said), said
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ What only source says of the driver is written down without a guard first; nothi
 
 from __future__ import annotations
 
-import subprocess
 import time
 from pathlib import Path
 
@@ -39,17 +38,6 @@ def programs(whole_bed: Bed) -> Path:
     return compile_programs(sources, whole_bed.directory("programs"))
 
 
-@pytest.fixture(scope="module")
-def preload(whole_bed: Bed) -> str:
-    """engines.so before interpose.so: what the first changes the second sees. Beside them begin.so."""
-    place = whole_bed.directory("engines")
-    for name in ("engines", "interpose", "begin"):
-        source = PROGRAMS / f"interpose/{name}.c"
-        command = ["gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-o", f"{place}/{name}.so"]
-        subprocess.run([*command, str(source), "-lpthread", "-ldl"], check=True)
-    return f"{place}/engines.so:{place}/interpose.so"
-
-
 def _noted(out: Path) -> str:
     """In the order of their first times."""
     lines = out.read_text().splitlines() if out.exists() else []
@@ -77,11 +65,11 @@ def _line(program: Spoken) -> str:
     ],
 )
 def test_what_the_driver_makes_of_engines(
-    bed: Bed, environment: dict[str, str], programs: Path, preload: str, table: Table, words: str
+    bed: Bed, environment: dict[str, str], programs: Path, interposers: str, table: Table, words: str
 ) -> None:
     """Facts, without a guard: which engines libcuda says, and which programs still compute (``done 64``)."""
     out = bed.directory("facts") / "out"
-    more = {"LD_PRELOAD": preload, "ENGINES": words, "INTERPOSE_OUT": str(out), "CUDA_DEVICE_MAX_CONNECTIONS": "32"}
+    more = {"LD_PRELOAD": interposers, "ENGINES": words, "INTERPOSE_OUT": str(out), "CUDA_DEVICE_MAX_CONNECTIONS": "32"}
     said = streams(programs, {**environment, **more}, PROGRAM)
     table.add(f"engines: {words}", got=f"{said}; {_noted(out)}")
 
@@ -101,11 +89,11 @@ def test_what_the_driver_makes_of_engines(
     ],
 )
 def test_when_a_timeslice_is_in_force(
-    bed: Bed, start: Starts, programs: Path, preload: str, table: Table, words: str
+    bed: Bed, start: Starts, programs: Path, interposers: str, table: Table, words: str
 ) -> None:
     """n53, n56, facts: 8192 us written later, beside a group of 2048. In force: 80 %, not: 50. Without a guard."""
     out = bed.directory("slice") / "out"
-    more = {"LD_PRELOAD": preload.replace("interpose.so", "begin.so"), "BEGIN": words, "INTERPOSE_OUT": str(out)}
+    more = {"LD_PRELOAD": interposers.replace("interpose.so", "begin.so"), "BEGIN": words, "INTERPOSE_OUT": str(out)}
     part = 0.0
     with start("burn", "plain", SHORT, seconds=PROGRAM, **more) as one:
         said = _line(one)
@@ -139,11 +127,11 @@ def test_when_a_timeslice_is_in_force(
     ],
 )
 def test_when_a_preemption_mode_is_in_force(
-    bed: Bed, start: Starts, programs: Path, preload: str, table: Table, asks: str, words: str
+    bed: Bed, start: Starts, programs: Path, interposers: str, table: Table, asks: str, words: str
 ) -> None:
     """C7, facts: kernels of 30 ms that stop at any instruction leave a neighbour half of the time. Without a guard."""
     out = bed.directory("mode") / "out"
-    more = {"LD_PRELOAD": preload.replace("interpose.so", "begin.so"), "BEGIN": words, "INTERPOSE_OUT": str(out)}
+    more = {"LD_PRELOAD": interposers.replace("interpose.so", "begin.so"), "BEGIN": words, "INTERPOSE_OUT": str(out)}
     rates = []
     with start("burn", "plain", SHORT) as neighbour:
         neighbour.line()
@@ -172,11 +160,11 @@ def test_when_a_preemption_mode_is_in_force(
     ],
 )
 def test_which_channels_run(
-    bed: Bed, environment: dict[str, str], programs: Path, preload: str, table: Table, words: str, flags: str
+    bed: Bed, environment: dict[str, str], programs: Path, interposers: str, table: Table, words: str, flags: str
 ) -> None:
     """n23, n53, n57, facts: of a group that was started before its channels were made; which the driver tells of."""
     out = bed.directory("begin") / "out"
-    more = {"LD_PRELOAD": preload.replace("interpose.so", "begin.so"), "BEGIN": words, "INTERPOSE_OUT": str(out)}
+    more = {"LD_PRELOAD": interposers.replace("interpose.so", "begin.so"), "BEGIN": words, "INTERPOSE_OUT": str(out)}
     said = streams(programs, {**environment, **more, "ENGINES": flags, "CUDA_DEVICE_MAX_CONNECTIONS": "32"}, BRIEF)
     table.add(f"channels, {flags}: {words}", got=f"{said}; {_noted(out)}")
     assert out.exists(), said
@@ -197,7 +185,7 @@ def test_a_cap_holds_whatever_a_group_says(
     guarding: Guarding,
     start: Starts,
     programs: Path,
-    preload: str,
+    interposers: str,
     table: Table,
     words: str,
     milliseconds: float,
@@ -206,7 +194,7 @@ def test_a_cap_holds_whatever_a_group_says(
     out = bed.directory("capped") / "out"
     tenant = guarding.tenant(memory=8 * GIB)
     part = 0.0
-    more = {"LD_PRELOAD": preload, "ENGINES": words, "INTERPOSE_OUT": str(out)}
+    more = {"LD_PRELOAD": interposers, "ENGINES": words, "INTERPOSE_OUT": str(out)}
     with start(
         "burn", "long" if milliseconds == LONG else "plain", milliseconds, tenant=tenant, seconds=PROGRAM, **more
     ) as program:
@@ -230,13 +218,13 @@ def test_a_cap_holds_whatever_a_group_says(
 
 @pytest.mark.parametrize("words", ["lone", "delayed"])
 def test_a_changed_weight_is_in_force(
-    bed: Bed, guarding: Guarding, start: Starts, programs: Path, preload: str, table: Table, words: str
+    bed: Bed, guarding: Guarding, start: Starts, programs: Path, interposers: str, table: Table, words: str
 ) -> None:
     """n56, of channels without a group: whether SET_CHANNEL_PROPERTIES of one that runs is in force is not known."""
     out = bed.directory("weight") / "out"
     one, other = (guarding.tenant(memory=8 * GIB, weight=50) for _ in range(2))
     part, first_said = 0.0, ""
-    more = {"LD_PRELOAD": preload, "ENGINES": words, "INTERPOSE_OUT": str(out)}
+    more = {"LD_PRELOAD": interposers, "ENGINES": words, "INTERPOSE_OUT": str(out)}
     with start("burn", "plain", SHORT, tenant=one, seconds=PROGRAM, **more) as first:
         first_said = _line(first)
         if first_said:
@@ -262,12 +250,12 @@ def test_a_changed_weight_is_in_force(
 
 @pytest.mark.parametrize("words", ["facts", *(f"move={copy}:{WITH_GRAPHICS}" for copy in COPIES)])
 def test_copies_take_no_more_of_compute_than_their_cap(
-    bed: Bed, guarding: Guarding, start: Starts, programs: Path, preload: str, table: Table, words: str
+    bed: Bed, guarding: Guarding, start: Starts, programs: Path, interposers: str, table: Table, words: str
 ) -> None:
     """Copies of an engine on the graphics engine's runlist take turns with a neighbour's kernels."""
     out = bed.directory("copies") / "out"
     computes, copies = guarding.tenant(memory=8 * GIB), guarding.tenant(memory=8 * GIB, cap=10 * 10)
-    more = {"LD_PRELOAD": preload, "ENGINES": words, "INTERPOSE_OUT": str(out)}
+    more = {"LD_PRELOAD": interposers, "ENGINES": words, "INTERPOSE_OUT": str(out)}
     with start("burn", "plain", SHORT, tenant=computes) as program:
         program.line()
         program.ask(f"rate {SETTLE}")
@@ -293,12 +281,12 @@ def test_copies_take_no_more_of_compute_than_their_cap(
 
 
 def test_a_wait_for_an_idle_channel_delays_no_neighbour(
-    bed: Bed, guarding: Guarding, start: Starts, programs: Path, preload: str, table: Table
+    bed: Bed, guarding: Guarding, start: Starts, programs: Path, interposers: str, table: Table
 ) -> None:
     """0x41 is let through: the driver may wait for as long as its caller says, with the GPU's lock held."""
     out = bed.directory("idle") / "out"
     waits, capped = guarding.tenant(memory=8 * GIB), guarding.tenant(memory=8 * GIB, cap=CAP * 10)
-    more = {"LD_PRELOAD": preload, "INTERPOSE_OUT": str(out)}
+    more = {"LD_PRELOAD": interposers, "INTERPOSE_OUT": str(out)}
     rates = []
     with start("burn", "plain", SHORT, tenant=capped) as program:
         program.line()

@@ -7,6 +7,7 @@
  *   unasked       GR_SET_CTXSW_PREEMPTION_MODE is not called: compute keeps the driver's own mode
  *   lone          channels of the graphics engine's groups are made without a group, and started by a call for each
  *   idle          once its first group runs a thread waits for its first channel to be idle (0x41), again and again, 5 s at most each time
+ *   reset         once its first group runs a thread resets its channels of compute with RESET_CHANNEL, one after the other, again and again
  * Layouts: nvos.h, alloc_channel.h, clb0b5sw.h.
  */
 #define _GNU_SOURCE
@@ -25,15 +26,20 @@
 #define ALLOC 0x2bu
 #define CONTROL 0x2au
 #define IDLE_CHANNELS 0xc0384641ul
+#define CONTROL_REQUEST 0xc020462aul
 #define GROUP 0xa06cu
 #define SET_PREEMPTION 0x20801210u
 #define SCHEDULE_GROUP 0xa06c0101u
 #define SCHEDULE_CHANNEL 0xa06f0103u
+#define RESET_CHANNEL 0x906f0102u
 #define GRAPHICS 1u
 #define DELAY 0x40u
 #define IDLE_TIMES 20
 #define IDLE_US 5000000u
 #define IDLE_FLAGS (1u << 4 | 4u << 8) /* CHANNEL_SINGLE, IDLE_GRAPHICS; SPIN */
+#define RESETS 60
+#define RESET_FIRST_US 1000000
+#define RESET_PAUSE_US 25000
 #define KNOWN 256u
 
 struct alloc { /* NVOS64 as far as it is NVOS21 */
@@ -202,6 +208,29 @@ static void *wait_idle (void *nothing)
     return nothing;
 }
 
+/* As libcuda does after a trap: the graphics engine, the reason DEFAULT. */
+static void *reset_channels (void *nothing)
+{
+    usleep (RESET_FIRST_US);
+    for (unsigned i = 0; i < RESETS; i++) {
+        const struct known *channel = &channels[i % channel_count];
+        uint32_t params[4] = { GRAPHICS };
+        struct control call = { .client = channel->client,
+                                .object = channel->object,
+                                .command = RESET_CHANNEL,
+                                .params = (uintptr_t) params,
+                                .params_size = sizeof (params),
+                                .status = 0xffff };
+        int result;
+
+        usleep (RESET_PAUSE_US);
+        result = make (channel->file, CONTROL_REQUEST, &call);
+        note ("reset by itself: result, status", (uint32_t) result, call.status, 0);
+    }
+    note ("resets done", RESETS, 0, 0);
+    return nothing;
+}
+
 int ioctl (int file, unsigned long request, ...)
 {
     uint32_t number = (uint32_t) request & 0xff, size = (uint32_t) request >> 16 & 0x3fff;
@@ -223,6 +252,12 @@ int ioctl (int file, unsigned long request, ...)
 
         note ("mode: flags, of a group, compute", mode[0], find (groups, group_count, control->client, mode[1]) != NULL, mode[3]);
     }
+    if (control->command == RESET_CHANNEL && control->params != 0) {
+        const uint32_t *reset = (void *) (uintptr_t) control->params; /* engine, subdevice, reason */
+
+        note ("reset: engine, reason, of a channel of compute", reset[0], reset[2],
+              find (channels, channel_count, control->client, control->object) != NULL);
+    }
     if (control->command == SET_PREEMPTION && word ("unasked") != NULL) {
         note ("not asked", control->command, 0, 0);
         control->status = 0;
@@ -237,5 +272,7 @@ int ioctl (int file, unsigned long request, ...)
               control->status);
     if (control->command == SCHEDULE_GROUP && word ("idle") != NULL && channel_count != 0 && waiting == 0)
         (void) pthread_create (&waiting, NULL, wait_idle, NULL);
+    if (control->command == SCHEDULE_GROUP && word ("reset") != NULL && channel_count != 0 && waiting == 0)
+        (void) pthread_create (&waiting, NULL, reset_channels, NULL);
     return result;
 }
