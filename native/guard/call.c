@@ -23,6 +23,7 @@
 #include "reconcile.h"
 #include "replay.h"
 #include "retained.h"
+#include "schedule.h"
 #include "tenant.h"
 #include "wait.h"
 
@@ -131,6 +132,7 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     const NVOS64_PARAMETERS *alloc = (const void *) tenant->head; /* the short form begins as the long one */
     uint32_t number = rm_request_number (call->request);
     bool is_free = number == NV_ESC_RM_FREE || number == NV_ESC_RM_VID_HEAP_CONTROL;
+    int reset = rm_reset_of (tenant->rm, call);
     enum rm_verdict decision;
     struct answer answer;
     long result;
@@ -140,6 +142,8 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
         reconcile_unconfirmed (tenant);
     if (is_early (tenant, call, notification))
         return (struct answer) { .is_parked = true };
+    if (reset >= 0 && schedule_is_off (tenant, (uint32_t) reset))
+        return park_call (tenant, notification) ? (struct answer) { .is_parked = true } : failed (EAGAIN);
     decision = begin (tenant, call);
     switch (decision) {
     case RM_CONTINUE:
@@ -181,6 +185,8 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
         end (tenant, call, result);
     if (is_free)
         reconcile_freed (tenant);
+    if (reset >= 0)
+        edges_stop_again (tenant, (uint32_t) reset);
     fair_end (tenant);
     answer = written (arguments_write_back (tenant, call, pointers, thread, address), result);
     answer.head_size = call->head_size;

@@ -269,6 +269,23 @@ static bool is_often_stopped (const struct edges *edges, uint32_t gpu)
     return false;
 }
 
+/* Under the lock. One that was started from outside runs, if at all, until the last stop here. */
+static void stop_again (struct edges *edges, uint32_t gpu)
+{
+    while (is_often_stopped (edges, gpu) && repeat_gpu (edges, gpu, false))
+        while (repeat_gpu (edges, gpu, false))
+            continue;
+    (void) repeat_gpu (edges, gpu, true);
+}
+
+void edges_stop_again (struct tenant *tenant, uint32_t gpu)
+{
+    pthread_mutex_lock (&tenant->edges.lock);
+    if (tenant->edges.frozen[gpu])
+        stop_again (&tenant->edges, gpu);
+    pthread_mutex_unlock (&tenant->edges.lock);
+}
+
 static bool has_to_stay_off (const struct tenant *tenant, uint32_t gpu)
 {
     return !atomic_load (&tenant->stop) && (atomic_load (&tenant->over[gpu]) || atomic_load (&tenant->is_paused));
@@ -290,11 +307,7 @@ uint64_t edges_assert (struct tenant *tenant, uint64_t now)
         next = edges->asserted_at + ASSERT_NS;
         if (!is_due || now < edges->frozen_since[gpu] + ASSERT_NS)
             continue;
-        /* One that was started from outside runs, if at all, until the stop below. */
-        while (is_often_stopped (edges, gpu) && repeat_gpu (edges, gpu, false))
-            while (repeat_gpu (edges, gpu, false))
-                continue;
-        (void) repeat_gpu (edges, gpu, true);
+        stop_again (edges, gpu);
     }
     pthread_mutex_unlock (&edges->lock);
     return next;

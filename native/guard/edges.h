@@ -46,6 +46,8 @@ int edges_apply (struct tenant *tenant, uint32_t gpu);
  * driver counts stops and says of no channel whether it runs. Returns when to do so again (CLOCK_MONOTONIC ns); 0: nothing has to
  * stay off. */
 uint64_t edges_assert (struct tenant *tenant, uint64_t now);
+/* Under the tenant's lock: the GPU's channels, where they are off, are stopped once more: one of them was reset. */
+void edges_stop_again (struct tenant *tenant, uint32_t gpu);
 /* Whether the GPU's channels are off, and for how many nanoseconds any have been in all. */
 bool edges_frozen (struct edges *edges, uint32_t gpu, uint64_t *nanoseconds);
 

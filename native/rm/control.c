@@ -150,7 +150,7 @@ enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
         note (rm, RM_UNKNOWN_OBJECT, rm_request_number (call->request));
         return end_here (call, NV_ERR_OBJECT_NOT_FOUND, RM_REFUSED);
     }
-    if (is_guard (rm) && (!schedule_may_bind (rm, call) || !schedule_may_reset (rm, call))) {
+    if (is_guard (rm) && (!schedule_may_bind (rm, call) || !start_may_reset (rm, call))) {
         note (rm, RM_FORBIDDEN_CONTROL, number);
         return end_here (call, NV_ERR_INVALID_ARGUMENT, RM_REFUSED);
     }

@@ -325,22 +325,6 @@ bool schedule_may_bind (const struct rm *rm, const struct rm_call *call)
     return call->params != NULL && call->params_size >= sizeof (uint32_t) && !schedule_computes (rm, get32 (call->params, 0));
 }
 
-/* libcuda resets its channel after a trap or a stack overflow, and waits without end for what follows. Its engine is reset too, where the channel is on it
- * (ctrl906f.h): it names its own. */
-bool schedule_may_reset (const struct rm *rm, const struct rm_call *call)
-{
-    const NVOS54_PARAMETERS *head = call->head;
-    const NV906F_CTRL_CMD_RESET_CHANNEL_PARAMS *params = call->params;
-    const struct object *object;
-
-    if (head->cmd != NV906F_CTRL_CMD_RESET_CHANNEL)
-        return true;
-    object = tracker_find (rm, head->hClient, head->hObject);
-    return object != NULL && object->kind == CLASS_CHANNEL && params != NULL && call->params_size >= sizeof (*params) &&
-           params->engineID == object->engine && schedule_is_graphics (rm, params->engineID) && params->subdeviceInstance == 0 &&
-           params->resetReason == NV906F_CTRL_CMD_RESET_CHANNEL_REASON_DEFAULT;
-}
-
 void schedule_added (struct rm *rm, struct object *object, const void *params, uint32_t params_size)
 {
     const NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS *of_group = params;

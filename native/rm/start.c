@@ -70,3 +70,34 @@ void start_end (const struct rm_call *call)
     head->hObject = (uint32_t) call->own.reserved;
     head->cmd = call->own.number;
 }
+
+static const struct object *reset_of (const struct rm *rm, const struct rm_call *call)
+{
+    const NVOS54_PARAMETERS *head = call->head;
+
+    return rm_request_number (call->request) == NV_ESC_RM_CONTROL && head->cmd == NV906F_CTRL_CMD_RESET_CHANNEL
+               ? tracker_find (rm, head->hClient, head->hObject)
+               : NULL;
+}
+
+int rm_reset_of (const struct rm *rm, const struct rm_call *call)
+{
+    const struct object *object = reset_of (rm, call);
+
+    return object != NULL ? tracker_gpu (rm, object) : -1;
+}
+
+/* libcuda resets its channel after a trap or a stack overflow, and waits without end for what follows. Its engine is reset too, where the channel is on it
+ * (ctrl906f.h): it names its own. */
+bool start_may_reset (const struct rm *rm, const struct rm_call *call)
+{
+    const NV906F_CTRL_CMD_RESET_CHANNEL_PARAMS *params = call->params;
+    const struct object *object = reset_of (rm, call);
+
+    if (((const NVOS54_PARAMETERS *) call->head)->cmd != NV906F_CTRL_CMD_RESET_CHANNEL)
+        return true;
+    return object != NULL && object->kind == CLASS_CHANNEL && tracker_gpu (rm, object) >= 0 && params != NULL &&
+           call->params_size >= sizeof (*params) && params->engineID == object->engine &&
+           schedule_is_graphics (rm, params->engineID) && params->subdeviceInstance == 0 &&
+           params->resetReason == NV906F_CTRL_CMD_RESET_CHANNEL_REASON_DEFAULT;
+}

@@ -267,8 +267,6 @@ bool schedule_before_run (struct rm *rm, struct object *object);
 /* Whether a graphics engine's object may be made on it; whether a call, if it is BIND, leaves the group on the engine that it said. */
 bool schedule_may_compute (const struct rm *rm, const struct object *channel);
 bool schedule_may_bind (const struct rm *rm, const struct rm_call *call);
-/* Whether the call, if it is RESET_CHANNEL, is of a channel that computes, with its own engine. */
-bool schedule_may_reset (const struct rm *rm, const struct rm_call *call);
 /* Whether its GPU is known and its client has a subdevice of it, by which channels are stopped. */
 bool schedule_reaches (const struct rm *rm, const struct object *object);
 /* One whose params are not known: it may compute. */
@@ -322,6 +320,8 @@ bool outcome_allows (const struct rm *rm, const struct object *object);
 bool control_is_start (uint32_t number);
 /* With the share's timeslice, and with no channel that could not be stopped. */
 bool start_may (struct rm *rm, const NVOS54_PARAMETERS *head);
+/* Whether the call, if it is RESET_CHANNEL, is of a channel that computes, with its own engine. */
+bool start_may_reset (const struct rm *rm, const struct rm_call *call);
 /* The group's call in place of that for a channel of it. */
 enum rm_verdict start_begin (struct rm *rm, struct rm_call *call);
 void start_end (const struct rm_call *call);

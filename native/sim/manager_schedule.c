@@ -141,6 +141,15 @@ enum status control_schedule (struct request *request, struct object *object)
     return STATUS_OK;
 }
 
+/* RESET_CHANNEL. What the driver does with a channel that is stopped is not known: here it runs on, the worst that it could. */
+enum status control_reset (struct request *request, struct object *object)
+{
+    clock_run (request->manager);
+    while (object->channel->stops != 0)
+        engine_freeze (object->channel, false, 0);
+    return STATUS_OK;
+}
+
 static bool computes (const struct engine_group *group)
 {
     for (const struct engine_channel *channel = group->channels; channel != NULL; channel = channel->next)

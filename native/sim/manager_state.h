@@ -263,9 +263,10 @@ bool control_take_list (struct request *request);
 typedef enum status control_function (struct request *request, struct object *object);
 control_function control_build_version, control_ids, control_id_info, control_pci_info, control_address_space,
     control_inherited_share, control_handle_info, control_surface_info, control_channel_property, control_gid, control_fb_info,
-    control_fb_info_list, control_pids, control_pid_info, control_samples, control_schedule, control_set_slice, control_get_slice,
-    control_preempt, control_preemption_mode, control_number, control_token, control_disable, control_register_space,
-    control_register_memory, control_unregister, control_encoder_caps, control_bind_trace, control_enable_trace;
+    control_fb_info_list, control_pids, control_pid_info, control_samples, control_schedule, control_reset, control_set_slice,
+    control_get_slice, control_preempt, control_preemption_mode, control_number, control_token, control_disable,
+    control_register_space, control_register_memory, control_unregister, control_encoder_caps, control_bind_trace,
+    control_enable_trace;
 /* Creates the engine's part of a group or channel. */
 enum status group_allocate (struct request *request, struct object *object, uint32_t engine_type);
 enum status channel_allocate (struct request *request, struct object *object, uint32_t engine_type);

@@ -133,6 +133,18 @@ int main (void)
     tap_ok (stopped () == 0 && edges_assert (tenant, guard_now () + 1000000000) == 0 && stopped () == 0,
             "a start by one call starts them, and nothing stops them then");
 
+    calls = 0;
+    edges_stop_again (tenant, 0);
+    tap_ok (calls == 0, "a reset of a channel stops none that may run");
+    atomic_store (&tenant->planned_frozen[0], true);
+    edges_apply (tenant, 0);
+    stops[5] = 0;
+    edges_stop_again (tenant, 0);
+    tap_ok (are_off (), "what a reset started while the tenant was stopped is stopped again");
+    atomic_store (&tenant->planned_frozen[0], false);
+    edges_apply (tenant, 0);
+    tap_ok (stopped () == 0 && stops[0] == 0, "and all are started after it");
+
     /* How long a tenant is kept off: it is, while it has channels. */
     atomic_store (&tenant->planned_frozen[0], true);
     edges_apply (tenant, 0);

@@ -78,5 +78,5 @@ OPEN: dict[str, str] = {}
 #: Words of the program that are tools of other tests.
 TOOLS = (
     *("victim", "churn", "uvm-child", "uvm-tables", "unchanged", "idle", "fuse", "batch", "pids", "contexts"),
-    *("lend", "borrow", "starts", "rests", "give", "take", "receive"),
+    *("lend", "borrow", "starts", "resets", "rests", "give", "take", "receive"),
 )

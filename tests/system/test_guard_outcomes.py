@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import select
 from pathlib import Path
 
 import pytest
 
 from tests.support.attacks import SOURCES
+from tests.support.spoken import Spoken
 from tests.support.tenants import Tenants, build_static, guarded, prepare
 
 pytestmark = pytest.mark.root
@@ -42,6 +45,27 @@ def rested(tenants: Tenants, attack: Path) -> None:
     said = second.communicate("\n\n", timeout=60)[0]
 
     assert (said, tenants.reasons(1)) == ("begun=1\nbad=0\n", {})
+
+
+def reset(tenants: Tenants, attack: Path) -> None:
+    """Attack: a channel that is reset could run on where it has to stay off."""
+    memory = 1 << 30
+    tenants.add(1, memory=memory)
+    with Spoken(tenants.command(attack, "resets"), tenants.environment(), seconds=30) as program:
+        assert (program.line(), program.ask("")) == ("bad=0", "status=0")
+        tenants.update(1, memory=memory, paused=True)
+        program.tell("")
+        assert select.select([program.process.stdout], [], [], 0.5)[0] == []
+        tenants.update(1, memory=memory)
+        assert program.line() == "status=0"
+        tenants.update(1, memory=memory, paused=True)
+        assert program.ask("") == f"status={0x10000 + errno.EAGAIN}"
+
+
+def test_a_channel_is_reset_while_its_tenant_may_compute_alone(tmp_path: Path) -> None:
+    place = prepare(tmp_path)
+    build_static(SOURCES[0], place / "attack", *map(str, SOURCES[1:]))
+    guarded(place, lambda tenants: reset(tenants, place / "attack"))
 
 
 def test_a_group_is_started_while_another_process_rests_after_such_a_call(tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ static const struct {
     { "group-race", attack_group_race },
     { "rests", attack_rests },
     { "starts", attack_starts },
+    { "resets", attack_resets },
     { "shared", attack_shared },
     { "give", attack_give },
     { "take", attack_take },

@@ -66,3 +66,19 @@ void attack_starts (int argc, char **argv)
     say ("bad", bad);
     hold ();
 }
+
+/* resets: a channel that computes is reset with each line of stdin. */
+void attack_resets (int argc, char **argv)
+{
+    struct bed bed = bed_open ();
+    uint32_t channel[92] = { 0 }, group = group_of (&bed), handle = bed.next++;
+
+    (void) argc, (void) argv;
+    say ("bad", (bed_alloc (&bed, group, handle, 0xc86f, channel) != 0) + (start (&bed, group) != 0));
+    for (;;) {
+        uint32_t params[4] = { 1 }; /* the graphics engine */
+
+        hold ();
+        say ("status", bed_control (&bed, handle, 0x906f0102, params, sizeof (params)));
+    }
+}
