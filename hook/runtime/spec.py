@@ -30,30 +30,44 @@ def write(directory: str, config: dict[str, Any]) -> None:
     """
     # The time too: a process with this number may have been killed here before.
     temporary = f"{_TEMPORARY}-{os.getpid()}-{time.time_ns()}"
-    made = False
+    named = False
     try:
         place = os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise InputError(f"{directory}: {reason(error)}") from error
     try:
         old = os.stat(_NAME, dir_fd=place)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        number = os.open(temporary, flags, 0o600, dir_fd=place)
-        made = True
+        number, named = _new(place, temporary)
         with open(number, "wb") as file:
             file.write(dumps(config))
+            file.flush()
             if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
                 os.fchown(number, old.st_uid, old.st_gid)
             os.fchmod(number, stat.S_IMODE(old.st_mode))
+            if not named:
+                os.link(f"/proc/self/fd/{number}", temporary, dst_dir_fd=place, follow_symlinks=True)
+                named = True
         os.replace(temporary, _NAME, src_dir_fd=place, dst_dir_fd=place)
-        made = False
+        named = False
     except (OSError, ValueError) as error:
         why = reason(error) if isinstance(error, OSError) else str(error)
         raise InputError(f"{directory}/{_NAME} cannot be written: {why}", hint="it is as it was") from error
     finally:
-        if made:
+        if named:
             os.unlink(temporary, dir_fd=place)
         os.close(place)
+
+
+def _new(place: int, name: str) -> tuple[int, bool]:
+    """A file for what is written, and whether it has the name already.
+
+    It has one only when it is whole, where the file system can do that: a process that is killed leaves nothing.
+    """
+    try:
+        return os.open(".", os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o600, dir_fd=place), False
+    except OSError:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(name, flags, 0o600, dir_fd=place), True
 
 
 def section(config: dict[str, Any], key: str, directory: str) -> dict[str, Any]:

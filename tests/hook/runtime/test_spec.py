@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,32 @@ def test_owner_and_mode_stay(tmp_path: Path) -> None:
 
     status = file.stat()
     assert (status.st_uid, status.st_gid, status.st_mode & 0o7777) == (1234, 2345, 0o604)
+
+
+def test_a_process_that_is_killed_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pre-fork server kills an edit of which the client has gone."""
+    file = tmp_path / "config.json"
+    file.write_text("{}")
+    monkeypatch.setattr(spec, "dumps", lambda _: os.kill(os.getpid(), signal.SIGKILL))
+    child = os.fork()
+    if child == 0:
+        try:
+            spec.write(str(tmp_path), {"a": 1})
+        finally:
+            os._exit(1)
+
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    assert os.listdir(tmp_path) == ["config.json"]
+    assert file.read_text() == "{}"
+
+
+def test_a_file_system_without_files_that_have_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)  # what an older kernel makes of it: EISDIR
+    (tmp_path / "config.json").write_text("{}")
+    spec.write(str(tmp_path), {"a": 1})
+
+    assert spec.read(str(tmp_path)) == {"a": 1}
+    assert os.listdir(tmp_path) == ["config.json"]
 
 
 def test_a_directory_that_takes_no_file(tmp_path: Path) -> None:
