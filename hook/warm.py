@@ -10,7 +10,7 @@ from hook import arguments, cdi, cdi_words, inject, process, report, state, targ
 from hook.runtime import __main__ as runtime
 from hook.runtime import granted, guard, joined, modify, refused
 from nvc import __main__ as configure
-from nvc.prefork import server
+from nvc.prefork import program
 from nvc.prefork.request import Programs
 
 TYPE_CHECKING = False
@@ -49,5 +49,5 @@ def programs() -> Programs:
 
 
 def run() -> NoReturn:
-    """Entry point; arguments as ``nvc.prefork.server.run`` says."""
-    server.run(programs())
+    """Entry point; arguments as ``nvc.prefork.program.run`` says."""
+    program.run(programs())

@@ -5,7 +5,8 @@
     start(service, handlers, prepare=...)  -- fork -->       signals reset, stdin and stdout to /dev/null,
                                                              other services' sockets closed, prepare()
     call("verb", request, fds, deadline)
-        {"id":1,"verb":"verb","request":{...}} + fds  ---->  request decoded strictly, handler called
+        {"id":1,"verb":"verb","seconds":9.5,"request":{...}} + fds
+                                                      ---->  request decoded strictly, handler called
                                                              (a prepare() that failed answers every call)
         {"id":1,"reply":{...}} + fds               <------   handler returned a value
         {"id":1,"error":{"text":...,"data":...}}   <------   handler raised; data is what translate() made of it

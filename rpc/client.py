@@ -7,7 +7,7 @@ import time
 
 from rpc import channel, codec
 from rpc.errors import NOT_PROCESSED, TIMED_OUT, ChannelError, RemoteError
-from rpc.stop import CHANGE_TIMEOUT_S, UNWIND_LIMIT_S
+from rpc.stop import CHANGE_TIMEOUT_S, MAX_SECONDS, UNWIND_LIMIT_S
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Client:
         if self._waiting:
             raise RuntimeError(f"{verb} was called before the answer to another call was taken")
         self._number += 1
-        message = self._encode(verb, request)
+        message = self._encode(verb, request, min(max(seconds, 0.0), MAX_SECONDS))
         until = time.monotonic() + seconds
         problem: Exception | None = None
         try:
@@ -145,10 +145,10 @@ class Client:
         channel.close_all(received)
         raise self._failure(verb, NOT_PROCESSED, error[0], error[1])
 
-    def _encode(self, verb: str, request: Message) -> bytes:
+    def _encode(self, verb: str, request: Message, seconds: float) -> bytes:
         """Raises RemoteError for what cannot be sent; nothing was, so the helper stays usable."""
         try:
-            message = codec.dumps({"id": self._number, "verb": verb, "request": request.as_data()})
+            message = codec.dumps({"id": self._number, "verb": verb, "seconds": seconds, "request": request.as_data()})
         except ValueError as problem:
             raise self._failure(verb, NOT_PROCESSED, f"the request cannot be sent: {problem}") from problem
         if len(message) > channel.LIMIT:

@@ -185,6 +185,7 @@ def _child(
             client.forget()
         for number in private:
             os.closerange(number, number + 1)
+        stop.kill_after = None
         private.clear()  # the numbers are of other descriptors from now on, and this may start helpers itself
         _reset_signals()
         failure = None

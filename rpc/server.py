@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rpc import channel, codec
+from rpc import channel, codec, stop
 from rpc.errors import ChannelError, Stop
+from rpc.stop import MAX_SECONDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,13 +53,15 @@ def serve(
     while True:
         received = end.receive()
         if received is None:
+            stop.limit_call(0.0)
             return
         message, fds = received
         returned: list[int] = []
         number = 0
         try:
             try:
-                number, verb, data = _envelope(message)
+                number, verb, data, seconds = _envelope(message)
+                stop.limit_call(seconds)
                 if failure is not None:
                     raise failure
                 method = _method(service, verb, fds)
@@ -77,18 +80,21 @@ def serve(
         finally:
             channel.close_all(fds)
             channel.close_all(returned)
+            stop.pause()
         if idle is not None and (failure is not None or not idle()):
             idle = None
 
 
-def _envelope(message: bytes) -> tuple[int, str, Any]:
+def _envelope(message: bytes) -> tuple[int, str, Any, float]:
     data = codec.loads(message)
-    if not isinstance(data, dict) or sorted(data) != ["id", "request", "verb"]:
-        raise BadRequest("a request has id, verb and request")
-    number, verb = data["id"], data["verb"]
+    if not isinstance(data, dict) or sorted(data) != ["id", "request", "seconds", "verb"]:
+        raise BadRequest("a request has id, verb, seconds and request")
+    number, verb, seconds = data["id"], data["verb"], data["seconds"]
     if type(number) is not int or not isinstance(verb, str):
         raise BadRequest("a request's id is a number and its verb a word")
-    return number, verb, data["request"]
+    if type(seconds) not in (int, float) or not 0 <= seconds <= MAX_SECONDS:
+        raise BadRequest("a request's seconds are not a number of its size")
+    return number, verb, data["request"], seconds
 
 
 def _method(service: Service, verb: str, fds: Sequence[int]) -> Method:

@@ -8,6 +8,9 @@ leave the rest. So a handler marks its critical sections:
 
 UNWIND_LIMIT_S after Stop an alarm kills the process, because the caller that would kill it may have died. The same
 holds for an undo that nothing stopped (``limit_undo``): a file system may not answer.
+
+A process that waits for such a file system (FUSE) runs no handler, and with SIGTERM pending no other signal but SIGKILL
+wakes it. While its caller lives that ends it; when the caller has died, a timer does (``kill_after``).
 Works in the main thread of a process with one thread; without ``install`` (in a test, in the caller) it does nothing.
 """
 
@@ -19,6 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     # ``signal`` is ``_signal`` behind three enums, which cost more than a fork.
     import signal as _signal
+    from collections.abc import Callable
 else:
     import _signal
 
@@ -26,7 +30,15 @@ else:
 CHANGE_TIMEOUT_S = 0.5
 #: Seconds that everything after Stop may take.
 UNWIND_LIMIT_S = 2
+#: From a call's deadline, or from end of file, until the timer ends the helper: longer than its caller takes for that.
+SURPLUS_S = 4.0
+#: Of a call: more than any deadline, and less than the timer can take.
+MAX_SECONDS = 1e8
 
+#: Has the kernel kill this process after so many seconds, 0 for never: set by a helper's ``prepare``, as a fork has no
+#: timer of its parent's.
+kill_after: Callable[[float], None] | None = None
+_seconds = 0.0
 _deferred = 0
 _firm = 0
 _wanted = False
@@ -60,6 +72,25 @@ def install() -> None:
     # A helper forked inside a block of its caller's does not inherit the block.
     _deferred, _firm, _wanted, _installed = 0, 0, False, True
     _signal.signal(_signal.SIGTERM, _on_term)
+
+
+def limit_call(seconds: float) -> None:
+    """A call begins that its caller waits for so long; 0.0: the end of this process does."""
+    global _seconds
+    _seconds = seconds
+    resume()
+
+
+def pause() -> None:
+    """It waits for its caller, in a socket: any signal wakes it."""
+    if kill_after is not None:
+        kill_after(0.0)
+
+
+def resume() -> None:
+    """It works again, and may do so from now as long as from its beginning."""
+    if kill_after is not None:
+        kill_after(_seconds + SURPLUS_S)
 
 
 def limit_undo() -> None:

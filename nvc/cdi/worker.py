@@ -65,9 +65,9 @@ HOOK = HelperService(
 )
 
 
-#: Returns the client of a process that was forked before its request, or None. The arguments: seconds that it may
-#: take, the debug log.
-in_advance: Callable[[float, Log], Client | None] | None = None
+#: Returns the client of a process that was forked before its request, and the container's mount namespace; or None. The
+#: arguments: seconds that it may take, the debug log.
+in_advance: Callable[[float, Log], tuple[Client, Fd] | None] | None = None
 
 
 def run(
@@ -87,11 +87,11 @@ def run(
     seconds = timeout * IMAGE_TIMEOUTS
     early = in_advance(seconds, log or Log.none()) if in_advance is not None and asked is not None else None
     if early is not None and asked is not None:
+        client, inside = early
         try:
-            with Fd(os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC), "ns/mnt") as here:
-                _call(early, asked.replace(caller=process.caller, started=process.caller_started), [here.fileno()])
+            _call(client, asked.replace(caller=process.caller, started=process.caller_started), [inside.fileno()])
         finally:
-            early.close(wait=False)  # it has left the container; its memory goes while no runtime waits
+            client.close(wait=False)  # it has left the container; its memory goes while no runtime waits
         return
     parent = os.getpid()
 
@@ -99,6 +99,7 @@ def run(
         rights.set_name("nvc:[cdi-hook]")
         # SIGTERM: changes are undone first.
         rights.parent_death_signal(parent, 15)
+        process.limit_life()
         hooks.prepare()
         if ldconfig:
             program.in_advance()

@@ -13,7 +13,7 @@ from nvc.base.verbs import by_phase, raise_remote, translate
 from nvc.container.messages import ApplyReply, ApplyRequest, InspectReply, InspectRequest
 from nvc.container.operations import decode, encode
 from nvc.container.verbs import CONTAINER
-from rpc import channel, codec
+from rpc import channel, codec, stop
 from rpc.errors import ChannelError, RemoteError
 from rpc.process import start as start_service
 
@@ -145,11 +145,12 @@ class Handlers:
 
     def prepare(self) -> None:
         """Name, parent-death signal, no more rights than the phases need, and the process that will be ldconfig."""
-        from nvc.linux import procfd, rights
+        from nvc.linux import process, procfd, rights
 
         rights.set_name("nvc:[container]")
         # SIGTERM, not SIGKILL: changes are undone first.
         rights.parent_death_signal(self._parent, 15)
+        process.limit_life()
         # The caller's umask must not restrict files in the container.
         os.umask(0o022)
         procfd.pin()
@@ -198,7 +199,11 @@ class Handlers:
 
 def _rest(end: Channel) -> tuple[Operation, ...]:
     """The rest of a plan, once its caller knows it. Raises MountError where there is none: all is to be undone."""
-    received = end.receive()
+    stop.pause()
+    try:
+        received = end.receive()
+    finally:
+        stop.resume()
     if received is None:
         raise MountError("the plan was given up")
     channel.close_all(received[1])

@@ -75,6 +75,27 @@ def wait(pid: int, seconds: float) -> int:
             process.close()
 
 
+def is_stopped(child: int) -> bool:
+    """Whether a child of this process was stopped (SIGSTOP), which a container's root with the machine's processes can
+    do to one that waits: what is asked of it would wait too.
+    """
+    try:
+        return os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return False
+
+
+def limit_life() -> None:
+    """For a helper that unwinds: have the kernel end it some time after its call, also when its caller has died."""
+    from rpc import stop
+
+    try:
+        timer = syscalls.timer_create(time.CLOCK_MONOTONIC, 9)
+    except SyscallError:
+        return  # a kernel without timers, or RLIMIT_SIGPENDING: its caller has to end it
+    stop.kill_after = lambda seconds: syscalls.timer_settime(timer, seconds)
+
+
 def close_from(first: int) -> None:
     """Close every descriptor from ``first`` on."""
     try:

@@ -11,6 +11,7 @@ import errno
 import os
 import stat
 import struct
+import sys
 
 from nvc.linux import const
 from nvc.linux.fd import Fd
@@ -350,6 +351,20 @@ def statx_cached(file: str | Fd) -> tuple[int, tuple[int, int], int]:
 def tgkill(process: int, thread: int, signal: int) -> None:
     """tgkill(2). Raises SyscallError ESRCH."""
     _call("tgkill", (process, thread, signal), (process, thread, signal))
+
+
+def timer_create(clock: int, signal: int) -> int:
+    """timer_create(2): the id of a timer that sends this process ``signal``; a fork does not have it."""
+    number = bytearray(4)
+    # struct sigevent: value, signal, SIGEV_SIGNAL.
+    _call("timer_create", (clock, struct.pack("=qii48x", 0, signal, 0), number), (clock, signal))
+    return int.from_bytes(number, sys.byteorder)
+
+
+def timer_settime(timer: int, seconds: float) -> None:
+    """timer_settime(2): expire once, that many seconds from now; 0 for not at all."""
+    whole, rest = divmod(int(seconds * 1e9), 10**9)
+    _call("timer_settime", (timer, 0, struct.pack("=4q", 0, 0, whole, rest), None), (timer, seconds))
 
 
 def umount2(target: str, flags: int = 0) -> None:

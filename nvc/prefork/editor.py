@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nvc.prefork.caller import Caller, ProcessAttributes, Standing
+    from nvc.prefork.reaper import Reaper
     from nvc.prefork.request import Programs, Request
     from nvc.prefork.session import Session
 
@@ -45,11 +46,10 @@ class Editor(worker.StandbyWorker):
     Raises OSError when there is no process or descriptor left.
     """
 
-    lasts = True
-
     def __init__(self, attributes: ProcessAttributes, ours: ProcessAttributes, programs: Programs) -> None:
         super().__init__(ours, programs, wait=lambda end: _wait(end, attributes, ours, programs))
         self.attributes = attributes
+        self.lasts = True
 
     def suits(self, attributes: ProcessAttributes) -> bool:
         """Whether it can do what a caller with these asks for."""
@@ -64,17 +64,17 @@ class Editor(worker.StandbyWorker):
 class Editors:
     """The process that does edits, if there is one. idle: while it does none; ``poll`` knows its pidfd."""
 
-    def __init__(self, ours: ProcessAttributes, programs: Programs, poll: select.poll) -> None:
-        self._ours, self._programs, self._poll = ours, programs, poll
+    def __init__(self, ours: ProcessAttributes, programs: Programs, poll: select.poll, reaper: Reaper) -> None:
+        self._ours, self._programs, self._poll, self._reaper = ours, programs, poll, reaper
         self.idle: Editor | None = None
-        self._is_busy = False
+        self._busy: Editor | None = None
         #: What the last caller had, if another editor would serve it: the first edit of a server is a fork's.
         self._wanted: ProcessAttributes | None = None
 
     @property
     def is_wanted(self) -> bool:
         """Whether there is to be one, and is none."""
-        return self._wanted is not None and self.idle is None and not self._is_busy
+        return self._wanted is not None and self.idle is None and self._busy is None
 
     def prepare(self) -> None:
         """Start it where it is wanted. Raises OSError."""
@@ -95,24 +95,26 @@ class Editors:
             return None
         if not editor.edit(session.packet, session.descriptors, session.caller):
             return None
-        self.idle, self._is_busy = None, True
+        self.idle, self._busy = None, editor
         return editor
 
     def give_back(self, editor: Editor) -> None:
         """It has done what it was taken for."""
-        self.idle, self._is_busy = editor, False
+        self.idle, self._busy = editor, None
 
-    def lose(self) -> None:
-        """It ended while it was taken."""
-        self._is_busy = False
+    def lose(self, editor: Editor) -> None:
+        """It ended while it was taken, or its edit lasts: then it was its last."""
+        editor.lasts = False
+        if self._busy is editor:
+            self._busy = None
 
     def on_exit(self, pidfd: int) -> None:
-        """It ended: dismissed, after MAX_EDITS, or killed."""
-        if self.idle is not None and self.idle.pidfd == pidfd and os.waitpid(self.idle.pid, os.WNOHANG)[0]:
+        """It ended: dismissed, after MAX_EDITS, or killed. There will be another."""
+        if self.idle is not None and self._reaper.status(self.idle.pid, pidfd) is not None:
             self.idle.dismiss()
             self._poll.unregister(pidfd)
             os.close(pidfd)
-            self.idle = self._wanted = None
+            self.idle = None
 
     def leave(self) -> None:
         """The server goes: it too, as soon as it is idle."""
@@ -139,7 +141,8 @@ def _wait(end: socket.socket, attributes: ProcessAttributes, ours: ProcessAttrib
         packet, descriptors = worker.received(end)
         if not packet or len(descriptors) != DESCRIPTORS:
             break
-        end.send(worker.TAKEN, socket.MSG_NOSIGNAL)
+        if not worker.tell(end, worker.TAKEN):
+            break
         process.caller, process.caller_started = worker.ABOUT.unpack_from(packet)
         status = _edit(prefork_request.decode(packet[worker.ABOUT.size :]), descriptors, programs)
         _reset_signals()
@@ -149,7 +152,8 @@ def _wait(end: socket.socket, attributes: ProcessAttributes, ours: ProcessAttrib
             os.dup2(stream, number)
         worker.close_rest(end.fileno(), *own)
         rights.set_name("nvc:[edit]")
-        end.send(worker.OUTCOME.pack(status), socket.MSG_NOSIGNAL)
+        if not worker.tell(end, worker.OUTCOME.pack(status)):
+            return status
         if status not in _CLEAN or _standing() != before:
             break
         gc.collect()

@@ -1,4 +1,4 @@
-"""Packets of clients, and what comes with them."""
+"""Packets of clients and for them, and what comes with them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,15 @@ def received(ancillary: list[tuple[int, int, bytes]]) -> tuple[list[int], bytes]
         elif level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
             credentials = data
     return list(found), credentials
+
+
+def send(connection: socket.socket, packet: bytes) -> bool:
+    """Whether a client has it. Nothing is waited for."""
+    try:
+        connection.send(packet, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+    except OSError:
+        return False
+    return True
 
 
 def is_waiting(connection: socket.socket) -> bool:

@@ -10,34 +10,27 @@ did (docs/internals/prefork.md).
 
 from __future__ import annotations
 
-import gc
+import math
 import os
 import select
 import signal
 import socket
 import struct
-import sys
 import time
 
-from nvc.base import record
 from nvc.driver import inventory
-from nvc.guard import filter
-from nvc.linux import memory, rights
+from nvc.linux import memory
 from nvc.prefork import caller as prefork_caller
 from nvc.prefork import packets, worker
 from nvc.prefork import request as prefork_request
 from nvc.prefork.caller import UNATTAINABLE, Caller, Unattainable
 from nvc.prefork.closer import Closer
 from nvc.prefork.editor import Editor, Editors
+from nvc.prefork.reaper import Reaper
 from nvc.prefork.request import CDI, DESCRIPTORS, LIMIT, RUNTIME, Programs, Refused
 from nvc.prefork.runtimes import Runtimes
 from nvc.prefork.session import CLIENT_TIMEOUT_S, Session
 from nvc.prefork.worker import StandbyWorker
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import NoReturn
-
 
 #: At once: as many containers as an engine starts together, some times over. Above it clients help themselves.
 MAX_SESSIONS = 256
@@ -47,6 +40,9 @@ STALE = 75
 RESPAWN_DELAY_S = 1.0
 #: Seconds in which a container that was edited, or has its hooks run, starts: none is forked beside it.
 START_S = 0.3
+#: Seconds in which a process that waited begins, or is ended (a container's root with the machine's processes can stop
+#: it); and of work, after which it counts no more: another process is made to wait beside it.
+LATE_S = 2.0
 
 _STATUS = struct.Struct("=ci")
 #: Connections taken before other clients' turn: callers that keep on connecting hold up no work.
@@ -76,11 +72,11 @@ class Server:
         self._closer = Closer(worker.start)
         self._serving = True
         self._standby: StandbyWorker | None = None
-        self._editors = Editors(self._attributes, programs, self._poll)
+        self._reaper = Reaper()
+        self._editors = Editors(self._attributes, programs, self._poll, self._reaper)
         #: No other standby worker before this moment: one that was killed is replaced, but not at full speed.
         self._not_before = 0.0
-        self.status = 0
-        self._has_told = False
+        self.status, self._has_told = 0, False
 
     def run(self, wake: int) -> int:
         """Serve until SIGTERM and until all that was begun has ended; the exit status. wake: readable at a signal."""
@@ -96,6 +92,7 @@ class Server:
                     self._on_standby_exit(self._standby)
                 elif self._editors.idle is not None and descriptor == self._editors.idle.pidfd:
                     self._editors.on_exit(descriptor)
+                    self._not_before = max(self._not_before, time.monotonic() + RESPAWN_DELAY_S)
                 elif descriptor in self._speaking:
                     self._on_worker_message(self._speaking[descriptor])
                 elif descriptor in self._working:
@@ -103,12 +100,13 @@ class Server:
                 elif descriptor in self._sessions:
                     self._on_packet(self._sessions[descriptor], event)
             self._forget_slow()
+            self._reaper.collect()
             self.prepare()
         return self.status
 
     def prepare(self) -> None:
         """Fork the standby worker and what does edits, unless there is work: it would be in its way."""
-        if self._working or not self._serving or time.monotonic() < self._not_before:
+        if not self._serving or time.monotonic() < self._not_before or self._is_at_work():
             return
         try:
             self._editors.prepare()
@@ -124,7 +122,7 @@ class Server:
 
     def _on_standby_exit(self, standby: StandbyWorker) -> None:
         """Dismissed; or killed, then there will be another."""
-        if os.waitpid(standby.pid, os.WNOHANG)[0]:
+        if self._reaper.status(standby.pid, standby.pidfd) is not None:
             standby.dismiss()
             self._poll.unregister(standby.pidfd)
             os.close(standby.pidfd)
@@ -146,17 +144,24 @@ class Server:
                 if not session.pid:
                     self._close(session)
 
+    def _is_at_work(self) -> bool:
+        return any(session.until < math.inf for session in self._working.values())
+
     def _wait(self) -> int | None:
-        """Milliseconds until a client has been too slow, or a standby worker is due."""
-        moments = [session.until for session in self._sessions.values() if not session.pid]
-        if self._serving and not self._working and (not self._standby or self._editors.is_wanted):
+        """Milliseconds until a client, or its work, has been too slow, or a standby worker is due."""
+        moments = [session.until for table in (self._sessions, self._working) for session in table.values()]
+        if self._serving and not self._is_at_work() and (not self._standby or self._editors.is_wanted):
             moments.append(self._not_before)
-        return max(0, int((min(moments) - time.monotonic()) * 1000) + 1) if moments else None
+        first = min(moments, default=math.inf)
+        return max(0, int((first - time.monotonic()) * 1000) + 1) if first < math.inf else None
 
     def _forget_slow(self) -> None:
         now = time.monotonic()
-        for session in list(self._sessions.values()):
-            if session.pid or session.until >= now:
+        for session in {*self._sessions.values(), *self._working.values()}:
+            if session.until >= now:
+                continue
+            if session.pid:
+                self._on_late_work(session)
                 continue
             # This server may have been the slow one: its packet can have come while others were served.
             before = session.request
@@ -165,6 +170,28 @@ class Server:
                 session.until = now + CLIENT_TIMEOUT_S
             elif not session.pid:
                 self._close(session)
+
+    def _on_late_work(self, session: Session) -> None:
+        """It has not begun, or is not done."""
+        session.until = math.inf
+        standby = session.standby
+        if isinstance(standby, Editor):
+            self._editors.lose(standby)
+        if standby is None or standby.has_begun or (number := standby.fileno()) < 0:
+            return
+        is_withdrawn = standby.withdraw()
+        self._poll.unregister(number)
+        del self._speaking[number]
+        if is_withdrawn:
+            self._let_go(session)
+            self._reaper.kill(session.pid)
+            session.pid, session.standby = 0, None
+        if session.connection.fileno() < 0:
+            return
+        if is_withdrawn and not session.signalled:
+            self._fork(session)
+        elif is_withdrawn or standby.outcome is not None:
+            self._answer(session, signal.SIGKILL if standby.outcome is None else standby.outcome << 8)
 
     def _accept(self) -> None:
         for _ in range(_MAX_ACCEPTED):
@@ -176,12 +203,12 @@ class Server:
             try:
                 caller = Caller(connection, self._ours)
             except (Refused, OSError, ValueError, KeyError):
-                self._send(connection, b"N")
+                packets.send(connection, b"N")
                 self._closer.close(connection)
                 continue
             if len(self._sessions) >= MAX_SESSIONS:
                 caller.close()
-                self._send(connection, b"N")
+                packets.send(connection, b"N")
                 connection.close()
                 continue
             session = self._sessions[connection.fileno()] = Session(connection, caller)
@@ -233,14 +260,14 @@ class Server:
             if packets.is_waiting(session.connection):
                 raise Refused("a client that does not wait")  # what it said need not be of the process that was checked
         except (Refused, OSError, ValueError, KeyError) as error:  # or it has gone, or /proc tells nothing about it
-            self._send(session.connection, b"N")
+            packets.send(session.connection, b"N")
             self._close(session)
             if isinstance(error, Unattainable) and not self._has_told:
                 self._has_told = True
                 os.write(1, UNATTAINABLE)
         else:
             session.request, session.packet = request, packet
-            if not self._send(session.connection, b"R"):
+            if not packets.send(session.connection, b"R"):
                 self._close(session)
 
     def _look_at_disk(self) -> None:
@@ -270,8 +297,9 @@ class Server:
             self._fork(session)
 
     def _given(self, session: Session, standby: StandbyWorker) -> None:
-        session.pid, session.pidfd = standby.pid, standby.pidfd  # which is polled already
-        session.standby = standby
+        # Its pidfd is polled already.
+        session.pid, session.pidfd, session.standby = standby.pid, standby.pidfd, standby
+        session.until = time.monotonic() + LATE_S
         self._working[session.pidfd] = session
         self._speaking[standby.fileno()] = session
         self._poll.register(standby.fileno(), select.POLLIN)
@@ -289,10 +317,11 @@ class Server:
                 os.waitpid(session.pid, 0)
                 session.pid = 0
             else:
-                self._send(session.connection, b"N")
+                packets.send(session.connection, b"N")
             self._close(session)
             return
         session.close_descriptors()
+        session.until = time.monotonic() + LATE_S
         self._working[session.pidfd] = session
         self._poll.register(session.pidfd, select.POLLIN)
 
@@ -305,16 +334,14 @@ class Server:
     def _on_worker_exit(self, session: Session) -> None:
         """The work has."""
         # Not waited for: the event may be of another descriptor that had the same number a moment ago.
-        pid, status = os.waitpid(session.pid, os.WNOHANG)
-        if pid == 0:
+        status = self._reaper.status(session.pid, session.pidfd)
+        if status is None:
             return
-        del self._working[session.pidfd]
-        self._poll.unregister(session.pidfd)
-        os.close(session.pidfd)
+        self._let_go(session)
         self._on_worker_message(session, is_last=True)
         standby, session.standby = session.standby, None
         if isinstance(standby, Editor):
-            self._editors.lose()
+            self._editors.lose(standby)
         if session.connection.fileno() < 0:
             return
         if standby is not None and not standby.has_begun and not session.signalled:
@@ -322,6 +349,12 @@ class Server:
             self._fork(session)
         else:
             self._answer(session, status)
+
+    def _let_go(self, session: Session) -> None:
+        """Of its process."""
+        del self._working[session.pidfd]
+        self._poll.unregister(session.pidfd)
+        os.close(session.pidfd)
 
     def _on_worker_message(self, session: Session, *, is_last: bool = False) -> None:
         """The work is done, says its worker, which is about to end; or has ended (is_last)."""
@@ -351,7 +384,7 @@ class Server:
         if status == 0 and session.request.program in RUNTIME:
             self._runtimes.add(session.caller.pid, session.caller.started)
         session.close_descriptors()
-        self._send(session.connection, _STATUS.pack(b"S", status))
+        packets.send(session.connection, _STATUS.pack(b"S", status))
         self._close(session)
 
     def _close(self, session: Session) -> None:
@@ -363,38 +396,3 @@ class Server:
             self._poll.unregister(number)
             del self._sessions[number]
             session.connection.close()
-
-    def _send(self, connection: socket.socket, packet: bytes) -> bool:
-        try:
-            connection.send(packet, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
-        except OSError:
-            return False
-        return True
-
-
-def run(programs: Programs) -> NoReturn:
-    """``LISTENER LIBRARY PARENT INVENTORY``: serve, after ``ready`` on standard output (``nvc.agent.standby``)."""
-    listener, library, parent, inventory_path = sys.argv[1:]
-    # Not SIGKILL: what runs for a container comes to its end also without an agent.
-    rights.parent_death_signal(int(parent), signal.SIGTERM)
-    rights.set_name("nvc:[warm]")
-    stamp = prefork_request.stamp_of(library)
-    for module in worker.MODULES:
-        __import__(module)
-    record.prepare()
-    filter.prepare()
-    wake, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    for one in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(one, signal.SIG_IGN)  # a terminal's, for the agent, which says what it means for us
-    os.chdir("/")
-    loop = Server(socket.socket(fileno=int(listener)), library, programs, inventory_path)
-    if stamp != prefork_request.stamp_of(library):
-        os._exit(STALE)
-    # What is there now stays: a fork that looks for garbage among it would only copy its pages.
-    gc.disable()
-    gc.freeze()
-    loop.prepare()
-    os.write(1, b"ready\n")
-    os._exit(loop.run(wake))

@@ -62,10 +62,12 @@ class StandbyService:
             self._other.close()
         process.private.add(self._end.fileno())
         self._taken = False
+        #: The container's mount namespace, for hooks.
+        self.inside: Fd | None = None
         #: The process that will be ldconfig, 0 when there is none.
         self.sandbox = 0
         service.in_advance = self.take
-        cdi_worker.in_advance = self._take
+        cdi_worker.in_advance = self._take_for_hooks
 
     @property
     def pid(self) -> int:
@@ -74,7 +76,8 @@ class StandbyService:
 
     def descriptors(self) -> tuple[int, ...]:
         """What this process reaches it by."""
-        return tuple(number for number in (self._end.fileno(), *self._client.descriptors()) if number >= 0)
+        inside = self.inside.fileno() if self.inside is not None else -1
+        return tuple(number for number in (self._end.fileno(), inside, *self._client.descriptors()) if number >= 0)
 
     def _prepare(self) -> None:
         """In the service."""
@@ -118,8 +121,15 @@ class StandbyService:
         client = self._take(deadline, log)
         return service.ContainerClient(client, wait=False) if client is not None else None
 
+    def _take_for_hooks(self, deadline: float, log: Log) -> tuple[Client, Fd] | None:
+        client = self._take(deadline, log) if self.inside is not None else None
+        return (client, self.inside) if client is not None and self.inside is not None else None
+
     def _take(self, deadline: float, log: Log) -> Client | None:
         if self._taken or not self._client.running:
+            return None
+        if linux_process.is_stopped(self.pid):
+            os.kill(self.pid, 9)
             return None
         self._taken = True
         try:

@@ -18,7 +18,10 @@ CLIENT_TIMEOUT_S = 2.0
 
 
 class Session:
-    """One client. ``pid`` is 0 until the work has begun."""
+    """One client. ``pid`` is 0 until the work has begun.
+
+    until: when the server looks whether what it waits for has come: a packet, the begin of the work, its end.
+    """
 
     def __init__(self, connection: socket.socket, caller: Caller) -> None:
         self.connection = connection

@@ -56,11 +56,8 @@ class StandbyWorker:
 
     has_begun: it said that it took the request; if it never did, it was ended while idle, and nothing was done.
     outcome: its exit code, sent when it has let go of everything of the caller's: its memory goes while no client
-    waits.
+    waits. lasts: whether it waits for another request then.
     """
-
-    #: Whether it waits for another request after its outcome.
-    lasts = False
 
     def __init__(
         self, ours: ProcessAttributes, programs: Programs, wait: Callable[[socket.socket], int] | None = None
@@ -70,6 +67,7 @@ class StandbyWorker:
         self.pid = 0
         self.has_begun = False
         self.outcome: int | None = None
+        self.lasts = False
         try:
             with other:
                 self.pid = start(lambda: wait(other) if wait is not None else _wait(other, ours, programs))
@@ -91,6 +89,10 @@ class StandbyWorker:
 
     def send(self, data: bytes, descriptors: Sequence[int]) -> bool:
         """False when it cannot be, then it goes."""
+        if linux_process.is_stopped(self.pid):
+            self._end.close()
+            os.kill(self.pid, signal.SIGKILL)
+            return False
         carried = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
         try:
             self._end.sendmsg([data], carried, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
@@ -120,6 +122,12 @@ class StandbyWorker:
                 if self.lasts:
                     return
             self._end.close()
+
+    def withdraw(self) -> bool:
+        """Take its request back, unless it has begun: then only its exit status tells the outcome."""
+        self._end.shutdown(socket.SHUT_RD)  # what it says from now on fails
+        self.hear()
+        return not self.has_begun
 
     def dismiss(self) -> None:
         """It ends by itself, at once."""
@@ -188,6 +196,15 @@ def begin_to_wait(name: str, end: socket.socket) -> None:
     process.private.add(end.fileno())
 
 
+def tell(end: socket.socket, data: bytes) -> bool:
+    """Whether the pre-fork server takes it; otherwise it has gone, or withdrawn its request."""
+    try:
+        end.send(data, socket.MSG_NOSIGNAL)
+    except OSError:
+        return False
+    return True
+
+
 def received(end: socket.socket) -> tuple[bytes, array.array[int]]:
     """A packet of the pre-fork server, b"" at its end, and the descriptors with it: none where not all came."""
     packet, ancillary, flags, _ = end.recvmsg(LIMIT + 4096, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
@@ -207,7 +224,8 @@ def _wait(end: socket.socket, ours: ProcessAttributes, programs: Programs) -> in
         packet, found = received(end)
         if not packet:
             return 0  # nothing came: the pre-fork server goes
-        end.send(TAKEN, socket.MSG_NOSIGNAL)
+        if not tell(end, TAKEN):
+            return 0
         attributes, rest = ProcessAttributes.unpack(packet[ABOUT.size :])
         request = prefork_request.decode(rest)
         if len(found) != DESCRIPTORS + (request.program in CDI):
@@ -225,7 +243,7 @@ def _wait(end: socket.socket, ours: ProcessAttributes, programs: Programs) -> in
     os.chdir("/")
     os.closerange(0, 3)
     close_rest(end.fileno(), *standby.descriptors())
-    end.send(OUTCOME.pack(status), socket.MSG_NOSIGNAL)
+    tell(end, OUTCOME.pack(status))
     standby.reap()
     return status
 
@@ -258,8 +276,10 @@ def _become(
     for number, descriptor in enumerate(descriptors[:3]):
         os.dup2(descriptor, number)
     if request.program in CDI:
-        with Fd(os.dup(descriptors[DESCRIPTORS]), "ns/mnt") as opened:
-            service.enter(opened)
+        inside = Fd(os.dup(descriptors[DESCRIPTORS]), "ns/mnt")
+        service.enter(inside)
+        if standby is not None:
+            standby.inside = inside  # by path another could be found: /proc is the container's from here on
     else:
         os.fchdir(descriptors[3])
     if standby is None:

@@ -26,8 +26,9 @@ def ends() -> Iterator[tuple[Channel, Channel]]:
     other.close()
 
 
-def request(verb: str = "double", data: Any = None, number: Any = 1) -> bytes:
-    return json.dumps({"id": number, "verb": verb, "request": {"text": "ab"} if data is None else data}).encode()
+def request(verb: Any = "double", data: Any = None, number: Any = 1, seconds: Any = 9.5) -> bytes:
+    wanted = {"text": "ab"} if data is None else data
+    return json.dumps({"id": number, "verb": verb, "seconds": seconds, "request": wanted}).encode()
 
 
 def answers(ends: tuple[Channel, Channel], *packets: bytes, fds: tuple[int, ...] = (), **options: Any) -> list[Any]:
@@ -55,11 +56,14 @@ def test_requests_are_answered_in_order_until_the_end_of_file(ends: tuple[Channe
     [
         pytest.param(b"", 0, "CodecError: a value is missing at line 1 column 1", id="nothing"),
         pytest.param(b"\x00\x01", 0, "CodecError: a value is missing", id="not JSON"),
-        pytest.param(b"[]", 0, "BadRequest: a request has id, verb and request", id="a list"),
+        pytest.param(b"[]", 0, "BadRequest: a request has id, verb, seconds and request", id="a list"),
         pytest.param(b'{"id":1,"verb":"double"}', 0, "BadRequest: a request has id", id="a field missing"),
-        pytest.param(b'{"id":1,"verb":"double","request":{},"x":1}', 0, "BadRequest", id="a field more"),
+        pytest.param(b'{"id":1,"verb":"double","seconds":1,"request":{},"x":1}', 0, "BadRequest", id="a field more"),
         pytest.param(request(number=True), 0, "BadRequest: a request's id is a number", id="id not a number"),
-        pytest.param(b'{"id":1,"verb":[],"request":{}}', 0, "BadRequest: a request's id", id="verb not a word"),
+        pytest.param(request([]), 0, "BadRequest: a request's id", id="verb not a word"),
+        pytest.param(request(seconds=True), 0, "BadRequest: a request's seconds", id="seconds not a number"),
+        pytest.param(request(seconds=-1), 0, "BadRequest: a request's seconds", id="seconds before now"),
+        pytest.param(request(seconds=1e300), 0, "BadRequest: a request's seconds", id="no timer's seconds"),
         pytest.param(request("steal"), 1, "BadRequest: no verb 'steal'", id="unknown verb"),
         pytest.param(request("__init__"), 1, "BadRequest: no verb '__init__'", id="attribute of the handlers"),
         pytest.param(request(data=[]), 1, "DecodeError: Question: expected an object", id="request of no shape"),

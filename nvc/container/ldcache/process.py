@@ -133,7 +133,7 @@ def take(arguments: tuple[str, ...] = ()) -> Launched | None:
     global _spare
     spare, _spare = _spare, None
     is_long = len(arguments) > _MAX_ARGUMENTS or len(packed((0, 0), arguments)) > _MAX_BYTES
-    if spare is not None and (is_long or not spare.running):
+    if spare is not None and (is_long or not spare.running or process.is_stopped(spare.pid)):
         spare.close()
         return None
     return spare

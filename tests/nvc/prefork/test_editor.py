@@ -9,6 +9,7 @@ import resource
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +23,9 @@ from nvc.prefork import server
 from tests.hook.runtime.test_entry32 import filters
 from tests.nvc.prefork.test_hostile_callers import process
 from tests.nvc.prefork.test_server import PROGRAMS_OF_TESTS, SECONDS, Process, packet
-from tests.nvc.prefork.test_standby_workers import children, is_gone, name, until, waits
+from tests.nvc.prefork.test_standby_workers import children, idle, is_gone, name, until, waits
+from tests.support import fuse
+from tests.support.traced import traced
 
 __all__ = ["process"]
 pytestmark = pytest.mark.root
@@ -87,21 +90,56 @@ def test_it_does_the_next_ones_and_keeps_nothing_of_them(
 
 
 def test_one_that_hangs_holds_up_no_other_client(
+    tmp_path: Path, process: Process, editor: int, edit: Callable[[], socket.socket]
+) -> None:
+    """Attack: a bundle on a file system that does not answer. It is not waited for before another editor is made."""
+    bundle = tmp_path / "bundle"
+    bundle.mkdir()
+    try:
+        with fuse.mounted(bundle):
+            with process.ask(packet("nvc-runtime", ("create", f"--bundle={bundle}", "x"))) as hung:
+                assert hung.recv(16) == b"R"
+                hung.send(b"G")
+                hung.settimeout(WAITED_S)
+                with pytest.raises(TimeoutError):
+                    hung.recv(16)
+                begun = time.monotonic()
+                assert done(edit()) == SKIPPED
+                assert process.whole()
+                assert time.monotonic() - begun < server.LATE_S
+                until(lambda: any(waits(pid) for pid in editors(process)))
+                idle(process)
+                [found] = [pid for pid in editors(process) if name(pid) == "nvc:[edit]" and pid != editor]
+                assert not is_gone(editor)
+                assert done(edit()) == SKIPPED
+                until(lambda: waits(found))
+            until(lambda: is_gone(editor))  # its client went
+        assert done(edit()) == SKIPPED
+        assert editors(process) == [found]
+    finally:
+        subprocess.run(["umount", bundle], check=True)
+
+
+def test_one_that_was_stopped_keeps_no_client_waiting(
     process: Process, editor: int, edit: Callable[[], socket.socket]
 ) -> None:
-    """Attack: a bundle on a file system that does not answer."""
+    """Attack: a container's root with the machine's processes."""
     os.kill(editor, signal.SIGSTOP)
-    with edit() as hung:
-        hung.settimeout(WAITED_S)
-        with pytest.raises(TimeoutError):
-            hung.recv(16)
+    begun = time.monotonic()
+    assert done(edit()) == SKIPPED
+    assert time.monotonic() - begun < server.LATE_S
+    until(lambda: is_gone(editor))
+    until(lambda: any(waits(pid) for pid in editors(process)))  # not only after another edit
+
+
+def test_one_that_does_not_begin_keeps_no_client_waiting_without_end(
+    process: Process, editor: int, edit: Callable[[], socket.socket]
+) -> None:
+    with traced(editor):
         begun = time.monotonic()
         assert done(edit()) == SKIPPED
-        assert process.whole()
-        assert time.monotonic() - begun < SECONDS
-    until(lambda: is_gone(editor))  # its client went
-    assert done(edit()) == SKIPPED
-    until(lambda: [pid for pid in editors(process) if pid != editor])
+        assert server.LATE_S < time.monotonic() - begun < SECONDS
+    until(lambda: is_gone(editor))
 
 
 def test_one_that_was_killed_is_replaced_without_a_failed_edit(
@@ -117,12 +155,10 @@ def test_one_that_was_killed_is_replaced_without_a_failed_edit(
 def test_a_signal_of_its_client_ends_the_edit_alone(
     process: Process, editor: int, edit: Callable[[], socket.socket], number: int
 ) -> None:
-    os.kill(editor, signal.SIGSTOP)
-    client = edit()
-    client.send(b"K" + bytes([number]))
-    until(lambda: is_gone(editor) or pending(editor) >> number - 1 & 1)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(editor, signal.SIGCONT)
+    with traced(editor):
+        client = edit()
+        client.send(b"K" + bytes([number]))
+        until(lambda: pending(editor) >> number - 1 & 1)
     assert done(client) == -number
     assert done(edit()) == SKIPPED
 

@@ -71,6 +71,13 @@ def test_no_hook_is_run_where_the_root_is_not_the_machines(tmp_path: Path) -> No
     assert "is not the machine's" in str(raised["text"])
 
 
+def test_they_run_where_the_hook_is_whatever_its_proc_says(tmp_path: Path) -> None:
+    """Attack: the container's /proc is another by the time that the worker hands its mount namespace over."""
+    (outside,), (said, _) = looked(tmp_path, "covered")
+
+    assert json.loads(said)["namespace"] == outside["inside"] != outside["home"]
+
+
 def test_the_worker_has_left_the_container_too(tmp_path: Path) -> None:
     (tmp_path / "request").write_bytes(HOOK)
     words = [sys.executable, LOOK.with_name("leave_container.py"), tmp_path / "request", tmp_path / "found"]

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from nvc.prefork import caller
+from nvc.prefork import caller, server
 from tests.nvc.prefork.test_server import LAST, SECONDS, Process, packet
+from tests.support.traced import traced
 
 pytestmark = pytest.mark.root
 
@@ -132,6 +133,48 @@ def test_what_a_caller_lent_is_let_go_before_the_answer(process: Process) -> Non
 def test_its_service_may_die_as_well(process: Process) -> None:
     os.kill(idle(process)[1], signal.SIGKILL)
     assert process.whole()
+
+
+def test_one_that_was_stopped_keeps_no_client_waiting(process: Process) -> None:
+    """Attack: a container's root with the machine's processes. All that waits ends, stopped or not."""
+    worker, service = idle(process)
+    os.kill(service, signal.SIGSTOP)
+    os.kill(worker, signal.SIGSTOP)
+    begun = time.monotonic()
+    assert process.whole()
+    assert time.monotonic() - begun < server.LATE_S
+    until(lambda: is_gone(worker) and is_gone(service))
+    assert idle(process)[0] != worker
+
+
+def test_one_that_does_not_begin_keeps_no_client_waiting_without_end(process: Process) -> None:
+    worker, service = idle(process)
+    with traced(worker):
+        begun = time.monotonic()
+        assert process.whole()
+        assert server.LATE_S < time.monotonic() - begun < SECONDS
+    until(lambda: is_gone(worker) and is_gone(service))
+    assert idle(process)[0] != worker
+
+
+def test_one_of_which_a_tracer_keeps_the_status_is_replaced(process: Process) -> None:
+    """Attack: it has ended for good, and its parent is not told how."""
+    worker, _ = idle(process)
+    with traced(worker):
+        os.kill(worker, signal.SIGKILL)
+        assert idle(process)[0] != worker
+    assert process.whole()
+    until(lambda: not Path(f"/proc/{worker}").exists())
+
+
+def test_its_service_may_be_stopped_as_well(process: Process) -> None:
+    worker, service = idle(process)
+    until(lambda: waiting(service))
+    os.kill(service, signal.SIGSTOP)
+    begun = time.monotonic()
+    assert process.whole()
+    assert time.monotonic() - begun < server.LATE_S
+    until(lambda: is_gone(worker) and is_gone(service))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

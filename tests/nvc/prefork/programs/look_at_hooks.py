@@ -1,13 +1,15 @@
 """``look_at_hooks.py [FAIL]``: a process that was forked before its request runs hooks of a CDI spec.
 
 Prints what it was like meanwhile and is afterwards, as JSON. FAIL: the hooks raise an error with this text; but
-"stay": they give up the right to leave the container, and "pivoted": the container has another root.
+"stay": they give up the right to leave the container, "pivoted": the container has another root, and "covered": its
+/proc says that this process is in another mount namespace.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,13 +21,17 @@ from nvc.base.errors import InputError, NvcError
 from nvc.base.log import Log, open_log
 from nvc.cdi import worker
 from nvc.linux import const, process, syscalls
+from nvc.linux.fd import Fd
+from nvc.linux.rights import parent_death_signal
 from nvc.prefork.service import StandbyService
 from rpc.client import Client
+
+PROC = os.open("/proc", os.O_PATH)
 
 
 def namespace(pid: int | str) -> str:
     try:
-        return os.readlink(f"/proc/{pid}/ns/mnt")
+        return os.readlink(f"{pid}/ns/mnt", dir_fd=PROC)
     except OSError:
         return ""  # it has ended
 
@@ -34,7 +40,7 @@ def hooks(words: Sequence[str], state: bytes, log: Log) -> None:
     hook_process.clean_environment(trusted=False)
     if "stay" in words:
         syscalls.capset(0, 0, 0)
-    elif words:
+    elif words and words[0] != "covered":
         raise InputError(words[0])
     log.info("by the hooks")
     seen = {
@@ -62,18 +68,36 @@ class Kept:
         self._client.close(wait=wait)
 
 
+def elsewhere(ready: int) -> None:
+    """A process in another mount namespace, as long as this one lives."""
+    parent_death_signal(os.getppid())
+    syscalls.unshare(const.CLONE_NEWNS)
+    os.write(ready, b"x")
+    signal.pause()
+
+
 HOME = namespace("self")
 os.environ["LD_PRELOAD"] = "/nowhere"
 standby = StandbyService(hooks)
 standby.listen()
 taken = worker.in_advance
 assert taken is not None
-worker.in_advance = lambda seconds, log: Kept(found) if (found := taken(seconds, log)) else None  # type: ignore
+worker.in_advance = lambda seconds, log: (Kept(got[0]), got[1]) if (got := taken(seconds, log)) else None  # type: ignore
 # As the process of a hook does.
 syscalls.unshare(const.CLONE_NEWNS)
 if "pivoted" in sys.argv:
     syscalls.mount(None, "/", None, const.MS_REC | const.MS_PRIVATE)
     syscalls.mount("tmpfs", "/", "tmpfs", 0)  # over what is our root still
+standby.inside = Fd(os.open("self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC, dir_fd=PROC), "ns/mnt")
+if "covered" in sys.argv:
+    syscalls.mount(None, "/", None, const.MS_REC | const.MS_PRIVATE)
+    read, write = os.pipe()
+    child = process.fork(lambda: elsewhere(write))
+    os.read(read, 1)
+    syscalls.mount("/proc", "/mnt", None, const.MS_BIND)
+    syscalls.mount("tmpfs", "/proc", "tmpfs", 0)
+    os.makedirs("/proc/self/ns")
+    os.symlink(f"/mnt/{child}/ns/mnt", "/proc/self/ns/mnt")
 process.caller, process.caller_started = 7, 8
 try:
     worker.run(lambda: print("forked"), 9.0, asked=worker.Asked(tuple(sys.argv[1:]), "\xff{"), log=open_log("log"))

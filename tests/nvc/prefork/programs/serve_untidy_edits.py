@@ -16,7 +16,7 @@ from hook import warm
 from hook.runtime import refused
 from hook.runtime.journal import Journal
 from nvc.linux import procfd, rights, syscalls
-from nvc.prefork import server
+from nvc.prefork import program
 from rpc import process
 
 HIGH = 400
@@ -81,4 +81,4 @@ def edit() -> int:
 
 
 if __name__ == "__main__":
-    server.run(warm.programs().replace(runtime=edit))
+    program.run(warm.programs().replace(runtime=edit))
