@@ -125,18 +125,19 @@ static bool has_name (const struct monitor *self)
     return access (path, F_OK) == 0;
 }
 
-/* The agent holds a lock for as long as it lives; to have it for a moment keeps none from starting (nvc/agent/agent.py tries again). */
-static bool has_agent (const struct monitor *self)
+bool acceptor_lock_is_held (const struct monitor *self, const char *name, bool unknown)
 {
     char path[2 * CHANNEL_PATH];
-    int file;
     bool is_held;
+    int file;
 
-    snprintf (path, sizeof (path), "%s/lock", self->directory);
+    snprintf (path, sizeof (path), "%s/%s", self->directory, name);
     file = open (path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (file < 0)
-        return true; /* not known */
-    is_held = flock (file, LOCK_SH | LOCK_NB) != 0;
+        return unknown;
+    /* Not LOCK_SH: the watchdogs of an acceptor and of its successor may look at once. One of them takes the other for the holder then, and one
+     * acceptor is started and not two. */
+    is_held = flock (file, LOCK_EX | LOCK_NB) != 0;
     close (file);
     return is_held;
 }
@@ -144,7 +145,8 @@ static bool has_agent (const struct monitor *self)
 /* At the second look without an agent: one that is restarted is there by then. absent: looks without one. */
 static void look_for_agent (const struct monitor *self, unsigned *absent)
 {
-    if (has_agent (self)) {
+    /* The agent holds it for as long as it lives, and tries again where a look has it (nvc/agent/agent.py). */
+    if (acceptor_lock_is_held (self, "lock", true)) {
         *absent = 0;
         return;
     }

@@ -7,13 +7,11 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -75,22 +73,6 @@ static void end_callers (const struct monitor *self, struct runtime_message *mes
     runtime_message_close (message);
 }
 
-/* By the acceptor's successor, or by the acceptor where it was a successor that was killed. */
-static bool is_served (const struct monitor *self)
-{
-    char path[2 * CHANNEL_PATH];
-    bool is_held;
-    int lock;
-
-    snprintf (path, sizeof (path), "%s/accept.lock", self->directory);
-    lock = open (path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (lock < 0)
-        return false;
-    is_held = flock (lock, LOCK_EX | LOCK_NB) != 0;
-    close (lock);
-    return is_held;
-}
-
 static void watch (const struct monitor *self, int acceptor, char **argv)
 {
     struct pollfd ended = { .fd = acceptor, .events = POLLIN };
@@ -103,7 +85,8 @@ static void watch (const struct monitor *self, int acceptor, char **argv)
     find (&found);
     end_callers (self, &found.message);
     poll (NULL, 0, SUCCESSOR_MS);
-    if (!is_served (self)) {
+    /* By the acceptor's successor, or by the acceptor where it was a successor that was killed. */
+    if (!acceptor_lock_is_held (self, "accept.lock", false)) {
         next.socket = found.socket;
         successor_start (&next);
     }

@@ -70,5 +70,7 @@ void watchdog_stop (struct monitor *self);
 void monitor_log (const struct monitor *self, const char *event, const char *more);
 /* acceptor.c: accepts runtimes' connections until one is a new container's, and is its monitor then. The exit status. */
 int acceptor_run (struct monitor *self, int socket, char **argv);
+/* Whether a process has the lock (flock(2)) of a file of DIRECTORY; it is taken for a moment to see that. unknown: the result without the file. */
+bool acceptor_lock_is_held (const struct monitor *self, const char *name, bool unknown);
 
 #endif

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -62,4 +63,8 @@ def _commands(directory: str) -> Iterator[tuple[int, tuple[str, str]]]:
 
 
 def _files(pid: int) -> list[str]:
-    return [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+    found = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            found.append(os.readlink(entry))
+    return found
