@@ -85,14 +85,20 @@ def supervisor(manager: Manager) -> int:
     return int(logged(manager, "monitor", 1)[0]["supervisor"])
 
 
-def test_a_container_runs_on_without_an_agent_and_takes_new_processes(
-    tmp_path: Path, directory: Path, manager: Manager, contained: Callable[..., Contained]
-) -> None:
+def guarded(tmp_path: Path, directory: Path, manager: Manager, contained: Callable[..., Contained]) -> Contained:
+    """A container with a supervisor that has answered its first call; the agent is started."""
     manager.start(*words(directory))
     registered.ask(directory / "control", KEY)
     tenant = contained()
     tenant.enter(tmp_path / "share")
     assert tenant.maps(), manager.log.read_text()
+    return tenant
+
+
+def test_a_container_runs_on_without_an_agent_and_takes_new_processes(
+    tmp_path: Path, directory: Path, manager: Manager, contained: Callable[..., Contained]
+) -> None:
+    tenant = guarded(tmp_path, directory, manager, contained)
     for _ in range(2):
         manager.kill()
         assert tenant.maps(), "no agent is there"
@@ -119,11 +125,7 @@ def test_a_container_runs_on_without_an_agent_and_takes_new_processes(
 def test_a_container_that_ended_without_an_agent_leaves_no_process(
     tmp_path: Path, directory: Path, manager: Manager, contained: Callable[..., Contained]
 ) -> None:
-    manager.start(*words(directory))
-    registered.ask(directory / "control", KEY)
-    tenant = contained()
-    tenant.enter(tmp_path / "share")
-    assert tenant.maps(), manager.log.read_text()
+    tenant = guarded(tmp_path, directory, manager, contained)
     pid = supervisor(manager)
     manager.kill()
     tenant.end()
@@ -222,11 +224,7 @@ def test_what_does_not_end_with_its_container_is_ended_at_its_first_call(
     tmp_path: Path, directory: Path, manager: Manager, contained: Callable[..., Contained]
 ) -> None:
     """Neither in a cgroup nor in a pid namespace of the container's, it was answered ENOSYS from then on."""
-    manager.start(*words(directory))
-    registered.ask(directory / "control", KEY)
-    tenant = contained()
-    tenant.enter(tmp_path / "share")
-    assert tenant.maps(), manager.log.read_text()
+    tenant = guarded(tmp_path, directory, manager, contained)
     executed = contained(tenant.pid, "running")
     assert leftovers.until(lambda: len(events(manager, "listener")) == 2, seconds=20)
     os.kill(supervisor(manager), signal.SIGKILL)
