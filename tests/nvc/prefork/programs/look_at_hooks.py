@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 sys.path.insert(0, str(Path(__file__).parents[4]))
 from hook import process as hook_process
@@ -82,7 +82,14 @@ standby = StandbyService(hooks)
 standby.listen()
 taken = worker.in_advance
 assert taken is not None
-worker.in_advance = lambda seconds, log: (Kept(got[0]), got[1]) if (got := taken(seconds, log)) else None  # type: ignore
+
+
+def keep(seconds: float, log: Log) -> tuple[Client, Fd] | None:
+    found = taken(seconds, log)
+    return (cast("Client", Kept(found[0])), found[1]) if found is not None else None
+
+
+worker.in_advance = keep
 # As the process of a hook does.
 syscalls.unshare(const.CLONE_NEWNS)
 if "pivoted" in sys.argv:
