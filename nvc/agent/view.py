@@ -228,9 +228,9 @@ def _of_tenant(tenant: StatusTenant, gpu: TenantGpu, index: int, name: Callable[
 
 
 def xid_notes(xids: Mapping[str, int]) -> tuple[str, ...]:
-    """What the driver told of errors: number of an Xid event -> how often."""
+    """Errors that the driver reported: number of an Xid event -> how often."""
     told = ", ".join(f"{number} ({count} times)" if count > 1 else number for number, count in xids.items())
-    return (f"Xid {told}: errors that the driver told of",) if told else ()
+    return (f"Xid {told}: errors that the driver reported",) if told else ()
 
 
 def service_notes(state: str) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ ENVIRONMENT: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("KUBECONFIG", (f"{CLI} kube",), "the cluster's file, where --kubeconfig is not given"),
     ("KUBERNETES_SERVICE_HOST", (f"{CLI} kube",), "set in a pod: the API server is reached as a pod does"),
     ("NODE_NAME", (f"{CLI} agent",), "the node's name in HAMi's metrics; the host's name where it is not set"),
-    ("NOTIFY_SOCKET", (f"{CLI} agent",), "of systemd: where readiness is told"),
+    ("NOTIFY_SOCKET", (f"{CLI} agent",), "of systemd: where readiness is reported"),
     ("LISTEN_PID", (f"{CLI} agent",), "of systemd, with LISTEN_FDS and LISTEN_FDNAMES: sockets that are handed over"),
     ("LISTEN_FDS", (f"{CLI} agent",), "of systemd: how many sockets"),
     ("LISTEN_FDNAMES", (f"{CLI} agent",), "of systemd: their names"),

@@ -127,7 +127,7 @@ def served(seen: Seen) -> Iterator[Finding]:
                 yield ok(f"{what} answers at {path}")
             else:
                 yield warning(
-                    f"nobody answers at {path}: {what} has ended",
+                    f"nothing answers at {path}: {what} has ended",
                     "# start it again; the kubelet asks every now and then",
                 )
     if not driver and not plugin:

@@ -262,7 +262,7 @@ TENANT = (
         "counter",
         COUNT,
         (*_GPU, "xid"),
-        "Xid events (errors that the driver told of) of a tenant's processes, since the agent's start.",
+        "Xid events (errors that the driver reported) of a tenant's processes, since the agent's start.",
         xids,
     ),
     Row(

@@ -126,7 +126,7 @@ NODE_CASES: dict[str, tuple[Callable[[Node], object], str, str, str]] = {
         lambda n: n.listen(f"{names.REGISTRY}/{names.DRIVER}-2-reg.sock", is_dead=True),
         "node-served",
         "warning",
-        "nobody answers at",
+        "nothing answers at",
     ),
     "both serve": (
         lambda n: n.listen(f"{names.DEVICE_PLUGINS}/nvc-nvidia.com-gpu.sock"),

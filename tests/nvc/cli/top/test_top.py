@@ -74,9 +74,9 @@ def test_xids_are_lines_below_the_share_or_the_gpu(socket: str, top: Top) -> Non
     told = told.replace(gpus=(told.gpus[0].replace(xids={"79": 1}), told.gpus[1]))
     with FakeAgent(socket, status=saying(told)):
         lines = top("--once")[1].splitlines()
-    assert "    Xid 31 (2 times), 43: errors that the driver told of" in lines
-    assert lines.index("    Xid 79: errors that the driver told of") < lines.index(
-        "    Xid 31 (2 times), 43: errors that the driver told of"
+    assert "    Xid 31 (2 times), 43: errors that the driver reported" in lines
+    assert lines.index("    Xid 79: errors that the driver reported") < lines.index(
+        "    Xid 31 (2 times), 43: errors that the driver reported"
     )
 
 
