@@ -48,8 +48,8 @@ class Method:
 class Service:
     """A named table of verbs.
 
-    unwinds: its handlers change things outside the process and take them back when interrupted. Such a helper is told
-        to stop with SIGTERM, which raises ``rpc.errors.Stop`` in the handler, and gets time before it is killed.
+    unwinds: its handlers change things outside the process and take them back when interrupted. Such a helper gets
+        SIGTERM, which raises ``rpc.errors.Stop`` in the handler, and gets time before it is killed.
         All others die at once, so foreign code that never returns cannot keep one alive.
     """
 

@@ -100,7 +100,7 @@ def limit_undo() -> None:
 
 
 def undone() -> None:
-    """The limit is over, unless the process was told to stop."""
+    """The limit is over, unless SIGTERM has come."""
     if _installed and not _wanted and _signal.getsignal(_signal.SIGTERM) is _on_term:
         _signal.alarm(0)
 

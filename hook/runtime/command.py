@@ -42,7 +42,7 @@ class Command(Record):
     the container that is made, checkpointed or joined, "" where none is named. options: the words before the command.
     root: the runtime's directory for its state, "" for the usual one.
 
-    log, log_format, debug: where and how the caller wants to be told of failures. version: --version was given.
+    log, log_format, debug: where and how the caller wants failures reported. version: --version was given.
     """
 
     name: str = ""

@@ -1,7 +1,7 @@
 """Device nodes and rules in config.json of what a hook gives later: the same, by the same planner.
 
 A rule that only a hook adds is lost when systemd loads its units anew: it makes the device rules of a container's scope
-from what the runtime told it, and the container then has no GPU ("Failed to initialize NVML: Unknown Error").
+from what it got of the runtime, and the container then has no GPU ("Failed to initialize NVML: Unknown Error").
 """
 
 from __future__ import annotations

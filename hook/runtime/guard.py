@@ -1,7 +1,7 @@
 """A container with a share gets the guard's filter: its calls of the GPU driver are announced to the agent.
 
 Only the runtime can do this: by the time that a hook runs, the engine has fixed the container's seccomp profile. The
-agent is told of the container here as well, because the share step believes the agent and not config.json.
+agent hears of the container here as well, because the share step believes the agent and not config.json.
 """
 
 from __future__ import annotations

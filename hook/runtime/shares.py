@@ -77,10 +77,10 @@ def present(content: dict[str, Any], directory: str) -> bool:
 
 
 def step(content: dict[str, Any], env: Mapping[str, str], directory: str) -> ShareStep | None:
-    """What the container's hook that gives shares is told; None: there is none. Raises InputError.
+    """What the container's hook that gives shares gets; None: there is none. Raises InputError.
 
     The first ``share`` at createContainer, or ``apply-cuda-memory-limits`` where ``env`` has a limit: that one is of
-    createRuntime, so a ``share`` decides after it, with the same limit unless it is told another share. An entry counts
+    createRuntime, so a ``share`` decides after it, with the same limit unless it names another share. An entry counts
     whose program is ours or cannot be told: without a guard the share is the preloaded library's alone.
     """
     inside, before = (_steps(content, stages, directory, sure=False) for stages in (_INSIDE, _BEFORE))

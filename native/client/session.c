@@ -84,7 +84,7 @@ static ssize_t receive (char *packet, size_t size, int milliseconds)
         ssize_t length = recv (connection, packet, size, 0);
         if (length >= 0)
             return length;
-        // Reset: the agent has not read all that was sent. It is told once, and before what the agent had sent.
+        // ECONNRESET: the server closed with unread data; recv(2) reports that once, before the answer that it had sent.
         if (errno != EAGAIN && errno != EINTR && errno != ECONNRESET)
             return 0;
         struct pollfd wait = { .fd = connection, .events = POLLIN };

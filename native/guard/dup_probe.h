@@ -39,7 +39,7 @@ bool probe_move (struct dup_probe *probe, const struct probe_piece *piece, enum 
 void probe_free (struct dup_probe *probe, const struct probe_piece *piece, enum probe_client from);
 /* Imports what a descriptor stands for into QUARANTINE_CLIENT. false: the driver does not. */
 bool probe_import (struct dup_probe *probe, const struct rm_source *source, int gpu, struct probe_piece *piece);
-/* Makes a duplicate of an object in QUARANTINE_CLIENT; who else may duplicate it stays as it is. file: of its client's open file, by which this client is
+/* Makes a duplicate of an object in QUARANTINE_CLIENT; which others may duplicate it stays as it is. file: of its client's open file, by which this client is
  * allowed to; -1: its owner did. false: the driver does not. */
 bool probe_take (struct dup_probe *probe, int file, uint32_t client, uint32_t handle, int gpu, struct probe_piece *piece);
 /* Bytes of a piece of video memory; 0: it is none, or the driver does not say. */

@@ -42,7 +42,7 @@ void edges_forget (struct edges *edges, uint32_t client);
 /* The GPU's channels as they are to be (schedule_is_off); how many calls of the driver it took. -EAGAIN: some that are to be off run
  * on; the caller tries again, and after half a second the container is ended (late.h). */
 int edges_apply (struct tenant *tenant, uint32_t gpu);
-/* Channels that have to stay off, for the quota or a pause, are stopped once more: whoever else started them meanwhile has not for long. The
+/* Channels that have to stay off, for the quota or a pause, are stopped once more: a process that started them meanwhile has not for long. The
  * driver counts stops and says of no channel whether it runs. Returns when to do so again (CLOCK_MONOTONIC ns); 0: nothing has to
  * stay off. */
 uint64_t edges_assert (struct tenant *tenant, uint64_t now);

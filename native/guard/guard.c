@@ -24,7 +24,7 @@
 #define SECOND UINT64_C (1000000000)
 /* That the tenant's threads may take to end. */
 #define STOP_NS SECOND
-/* UVM gives memory back some milliseconds after a process. What somebody else has by then, another tenant's process, would keep
+/* UVM gives memory back some milliseconds after a process. What another tenant's process has by then would keep
  * the tenant, and its supervisor, for as long as that lives. */
 #define LONELY_NS (5 * SECOND)
 /* What a query waits for a tenant's lock. */

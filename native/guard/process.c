@@ -20,7 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Without the rights to send a signal the kernel tells whether there is somebody to send it to (EPERM). */
+/* Without the rights to send a signal the kernel tells whether there is a process to send it to (EPERM). */
 bool process_is_there (const struct process *process)
 {
     return !process->dead && (syscall (SYS_pidfd_send_signal, process->pidfd, 0, NULL, 0) == 0 || errno == EPERM);

@@ -182,7 +182,7 @@ static nfds_t waited_for (struct tenant *tenant, struct pollfd *waited, int held
     /* POLLHUP alone. */
     waited[count++] = (struct pollfd) { .fd = tenant->receiver.listener };
     for (unsigned i = 0; held == 0 && i < tenant->listener_count; i++)
-        /* POLLHUP is always told. */
+        /* poll(2) always reports POLLHUP. */
         waited[count++] = (struct pollfd) { .fd = tenant->listeners[i],
                                             .events = atomic_load (&tenant->guard->is_abandoned) ? 0 : POLLIN };
     pthread_mutex_unlock (&tenant->listeners_lock);

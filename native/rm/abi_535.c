@@ -57,7 +57,7 @@ static const struct rm_class classes[] = {
     { NV01_MEMORY_LOCAL_USER, CLASS_VIDEO_MEMORY, 120, offsetof (NV_MEMORY_ALLOCATION_PARAMS, size) },
     { NV01_ROOT_CLIENT, CLASS_CLIENT, 4, 0 },
     { 0x0050, CLASS_FORBIDDEN, 16, 0 }, /* NV_CE_UTILS */
-    { 0x0060, CLASS_FORBIDDEN, 4, 0 }, /* NV0060_SYNC_GPU_BOOST: ties the clocks of several GPUs together, for everybody */
+    { 0x0060, CLASS_FORBIDDEN, 4, 0 }, /* NV0060_SYNC_GPU_BOOST: ties the clocks of several GPUs together, for all clients */
     { 0x0070, CLASS_VIRTUAL_RANGE, 24, 0 }, /* NV01_MEMORY_VIRTUAL */
     { NV01_MEMORY_SYSTEM_OS_DESCRIPTOR, CLASS_CALLER_BOUND, 40, 0 },
     { 0x0073, CLASS_PLAIN, 0, 0 }, /* NV04_DISPLAY_COMMON */

@@ -22,7 +22,7 @@ enum rm_verdict free_begin (struct rm *rm, struct rm_call *call)
     enum evidence evidence;
 
     if (object == NULL && is_guard (rm) && head->hRoot != 0) {
-        /* What is freed is looked at before: memory that nobody knew of can have other holders. */
+        /* What is freed is looked at before: memory that no record had can have other holders. */
         evidence = evidence_of (rm, call, head->hRoot, head->hObjectOld);
         if (evidence == EVIDENCE_UNUSABLE)
             return refuse (rm, call, offsetof (NVOS00_PARAMETERS, status), NV_ERR_INSUFFICIENT_RESOURCES, RM_UNKNOWN_OBJECT);

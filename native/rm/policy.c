@@ -1,6 +1,6 @@
 /*
  * Which other clients may duplicate an object: RM_SHARE (NVOS57) and CLIENT_SET_INHERITED_SHARE_POLICY. The driver lets UVM map what is shared with
- * everybody for any process, by a call that no guard sees. So it gets no policy that reaches beyond the tenant's own clients: the
+ * all clients for any process, by a call that no guard sees. So it gets no policy that reaches beyond the tenant's own clients: the
  * ledger has it, and a client of the tenant that duplicates the object is given the right then.
  */
 #include "nv_params.h"
@@ -34,7 +34,7 @@ static bool is_wide (const struct rm *rm, const RS_SHARE_POLICY *policy)
     return policy->type != SHARE_CLIENT || tracker_find (rm, policy->target, policy->target) == NULL;
 }
 
-/* Whether the driver is to be told. */
+/* Whether the driver is to get it. */
 static bool record (const struct rm *rm, struct object *object, const RS_SHARE_POLICY *policy)
 {
     bool is_composed = (policy->action & ACTION_COMPOSE) != 0, wide = is_wide (rm, policy);

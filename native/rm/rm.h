@@ -214,7 +214,7 @@ struct rm_embedded {
 };
 /*
  * Whether the params that `head` (NVOS54) names have the size that the driver reads. Some controls read a whole struct
- * whatever size they are told (rmapi_deprecated_control.c; RmGetDeviceFd in escape.c): beyond it they would take for
+ * whatever size the call names (rmapi_deprecated_control.c; RmGetDeviceFd in escape.c): beyond it they would take for
  * pointers and descriptors what was not replaced. A guard follows nothing of params that do not fit, and its rm_begin
  * refuses the call.
  */

@@ -59,7 +59,7 @@ struct memory {
     bool is_foreign; /* another tenant's or the host's */
 };
 
-/* What a guard's tenant has said of who may duplicate an object. Wide: other tenants too; the driver does not get it. */
+/* What a guard's tenant has said of which clients may duplicate an object. Wide: other tenants too; the driver does not get it. */
 enum policy { POLICY_INHERITED, POLICY_NARROW, POLICY_WIDE };
 
 struct object {
@@ -168,7 +168,7 @@ struct rm {
     struct named named[NAMED_MAX];
     uint64_t doubt_until; /* rm->serial until which calls that are in no record any more may have made channels */
     bool has_lost_named; /* of one that is not confirmed there is no record any more */
-    uint32_t changed; /* GPUs whose groups changed: to be told at the end of the call */
+    uint32_t changed; /* GPUs whose groups changed: to be reported at the end of the call */
     uint32_t frozen; /* GPUs that rm_freeze stopped */
     uint64_t controls; /* rm's own, ever made */
     int32_t gpu_of_instance[RM_MAX_GPUS]; /* the driver's device instance -> the share's index */

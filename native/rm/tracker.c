@@ -229,7 +229,7 @@ int tracker_gpu (const struct rm *rm, const struct object *object)
         return GPU_UNKNOWN;
     if (device->gpu != GPU_UNKNOWN || device->instance >= RM_MAX_GPUS)
         return device->gpu;
-    /* Another device object of the same instance may have told. */
+    /* Another device object of the same instance may have said it. */
     return rm->gpu_of_instance[device->instance];
 }
 
@@ -272,7 +272,7 @@ void tracker_set_device_gpu (struct rm *rm, struct object *device, int gpu)
         charge_waiting (rm, device, gpu);
     if (device->instance >= RM_MAX_GPUS || rm->gpu_of_instance[device->instance] == gpu)
         return;
-    /* Told for the first time: other devices of the same instance may have memory that waits. */
+    /* Known for the first time: other devices of the same instance may have memory that waits. */
     rm->gpu_of_instance[device->instance] = gpu;
     for (struct client *client = rm->clients; client != NULL; client = client->after)
         for (struct object *at = client->object->child; at != NULL; at = at->after)

@@ -1,7 +1,7 @@
 /*
  * nvc-monitor: one process a tenant, root. It holds a copy of each of the tenant's listeners, so that the tenant's calls wait
  * and are never answered ENOSYS by the kernel; it starts the supervisor (supervisor.c), and when the supervisor ends without
- * having been told to, it ends the tenant's containers. It holds nothing of another tenant.
+ * a request to, it ends the tenant's containers. It holds nothing of another tenant.
  *
  * usage: nvc-monitor SOCKET DIRECTORY SUPERVISOR [GO]
  *        SOCKET: a descriptor. A listening socket: accept runtimes' listeners (acceptor.c), and become the monitor of the

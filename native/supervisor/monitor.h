@@ -33,7 +33,7 @@ struct monitor {
     int connections[MONITOR_CONNECTIONS]; /* of the agent, of acceptors, of commands */
     unsigned connection_count;
     struct copies copies; /* of attached processes */
-    bool is_over; /* the tenant was removed: the supervisor ends because it was told to */
+    bool is_over; /* the tenant was removed: the supervisor was asked to end */
 };
 
 /* start.c: the counters, and the supervisor's process, which waits for its tenant: a container's first call need not wait for an execve. Nothing
@@ -42,7 +42,7 @@ bool monitor_prepare (struct monitor *self);
 /* files: the plan, and the node's usage page or -1; the caller closes them. The supervisor is there and has the plan and, where there
  * is one, the listener, which is the monitor's from then on. 0 or -errno. */
 int monitor_start (struct monitor *self, const struct channel_start *start, const int files[2], int listener);
-/* The supervisor, and what it made, is over when this returns; one that was told to end has a second for it. */
+/* The supervisor, and what it made, is over when this returns; one that is to end has a second for it. */
 void monitor_end_supervisor (const struct monitor *self);
 /* Until the tenant is over. connection: the agent's, which gets the state; -1: none. The process's exit status. */
 int monitor_run (struct monitor *self, int connection);

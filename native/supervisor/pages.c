@@ -56,7 +56,7 @@ int counters_name_build (int file)
     static const char build[COUNTERS_BUILD] = NVC_VERSION;
 
     _Static_assert (sizeof (NVC_VERSION) <= sizeof (build), "a version and its NUL");
-    /* Inside of the file's size; without it the version is unknown, which is told as such. */
+    /* Inside of the file's size; without it the version is unknown, and shown as such. */
     if (pwrite (file, build, sizeof (build), offsetof (struct counters_file, build)) < 0)
         return file;
     return file;

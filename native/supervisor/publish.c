@@ -22,7 +22,7 @@ static void tell (const struct supervisor *self)
     uint64_t one = 1;
 
     if (write (self->published_file, &one, sizeof (one)) < 0)
-        return; /* nobody has looked for an age: it is readable */
+        return; /* no process has looked for an age: it is readable */
 }
 
 void supervisor_publish_events (struct supervisor *self)

@@ -293,7 +293,7 @@ static unsigned end_children (pid_t kept, pid_t kept_too)
     return count;
 }
 
-/* One that was told to end has STOP_MS for it, and no process that it made stays. */
+/* One that is to end has STOP_MS for it, and no process that it made stays. */
 void monitor_end_supervisor (const struct monitor *self)
 {
     struct pollfd waited = { .fd = self->pidfd, .events = POLLIN };

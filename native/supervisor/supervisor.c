@@ -100,7 +100,7 @@ static void read_plan (struct supervisor *self)
     free (plan);
 }
 
-/* An instance of inotify counts for the user that makes it, who has 128 by default; the watch takes the right to read the plan. */
+/* An instance of inotify counts for the user that makes it, 128 by default; the watch takes the right to read the plan. */
 static int watch_plan (struct supervisor *self, uid_t user)
 {
     char path[32];

@@ -27,7 +27,7 @@ static inline void bare_begin (struct tenant *tenant, struct guard *guard)
     tenant->receiver.listener = -1;
     edges_begin (&tenant->edges);
     tenant->guard = guard;
-    tenant->is_watched = guard == NULL; /* nobody to be told that it waits */
+    tenant->is_watched = guard == NULL; /* no process is to hear that it waits */
     tenant->abi = rm_abi_find ("580.159.04");
     tenant->rm = rm_create (tenant->abi, RM_POSTURE_GUARD, &guard_host, tenant);
     tenant->epoll = epoll_create1 (0);

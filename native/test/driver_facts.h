@@ -24,7 +24,7 @@ struct driver_params {
     uint32_t number;
     uint16_t since, until; /* branches */
     int32_t size;          /* bytes, or ELSEWHERE */
-    bool is_unsized;       /* the driver reads all of it, whatever size it is told */
+    bool is_unsized;       /* the driver reads all of it, whatever size is named */
     int16_t descriptor_at; /* or NONE */
     uint8_t pointer_count;
     struct driver_pointer pointers[4];
@@ -70,7 +70,7 @@ static inline bool facts_lead (const struct driver_params *facts)
     return facts->size == ELSEWHERE || facts->pointer_count != 0 || facts->descriptor_at != NONE;
 }
 
-/* NULL: the driver of this branch has no such number, or nothing is to be told about it. */
+/* NULL: the driver of this branch has no such number, or nothing is to be said about it. */
 static inline const struct driver_params *facts_find (const struct driver_params *table, size_t count, unsigned branch,
                                                       uint32_t number)
 {

@@ -21,7 +21,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* Its own standard error is nobody's. Before it is confined. */
+/* No process reads its own standard error. Before it is confined. */
 __attribute__ ((constructor)) static void open_report (void)
 {
     const char *path = getenv ("NVC_TEST_REPORT");

@@ -30,7 +30,7 @@
 struct guard *__real_guard_create (int privsep);
 struct guard *__wrap_guard_create (int privsep);
 
-/* Its own standard error is nobody's. Before it is confined. */
+/* No process reads its own standard error. Before it is confined. */
 __attribute__ ((constructor)) static void open_report (void)
 {
     const char *path = getenv ("NVC_TEST_REPORT");

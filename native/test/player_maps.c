@@ -1,4 +1,4 @@
-/* Managed memory of one process of guard_player: mappings of UVM's, which the simulated driver is told to be resident. */
+/* Managed memory of one process of guard_player: mappings of UVM's, which the simulated driver takes for resident. */
 #include "player.h"
 
 #include "device.h"

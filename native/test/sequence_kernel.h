@@ -59,7 +59,7 @@ struct kernel {
     struct manager *manager;
     uint64_t now;      /* ns */
     uint64_t random;   /* what getrandom gives, made of it */
-    pid_t caller;      /* who calls the driver now */
+    pid_t caller;      /* which calls the driver now */
     struct task *task; /* that is a process of a container; NULL: a guard */
     struct task tasks[TASKS];
     unsigned task_count;

@@ -127,7 +127,7 @@ int main (void)
         edges_assert (tenant, guard_now () + i * 90000000);
         most = stops[0] > most ? stops[0] : most;
     }
-    tap_ok (!ran && are_off () && most <= 9, "what nobody starts never runs, and its stops do not add up");
+    tap_ok (!ran && are_off () && most <= 9, "what no process starts never runs, and its stops do not add up");
     atomic_store (&tenant->over[0], false);
     edges_apply (tenant, 0);
     tap_ok (stopped () == 0 && edges_assert (tenant, guard_now () + 1000000000) == 0 && stopped () == 0,

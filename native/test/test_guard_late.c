@@ -103,7 +103,7 @@ static void refused (void)
 
     begin ();
     *driver = REFUSES;
-    tap_ok (guard_tenant_freeze (guard, 0, 1) == -EAGAIN, "a stop that the driver refuses is told");
+    tap_ok (guard_tenant_freeze (guard, 0, 1) == -EAGAIN, "a stop that the driver refuses is -EAGAIN");
     passed = acted_in (5000);
     tap_ok (passed > 400 && passed < 5000, "and after half a second the container is to be ended");
     tap_ok (guard_events (guard, &event, 1) == 1 && event.reason == RM_EDGE_LATE && event.tenant == 1, "with an event");
@@ -164,7 +164,7 @@ static void gone (void)
     end ();
     begin ();
     *driver = KNOWS_NO_SUBDEVICE;
-    tap_ok (guard_tenant_freeze (guard, 0, 1) == -EAGAIN && acted_in (5000) != 0, "one whose subdevice was freed does");
+    tap_ok (guard_tenant_freeze (guard, 0, 1) == -EAGAIN && acted_in (5000) != 0, "a channel of a freed subdevice makes one late");
     end ();
     begin ();
     tenant->edges.channels[0].subdevice = 0;

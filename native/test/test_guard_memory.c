@@ -50,7 +50,7 @@ int main (void)
     tap_ok (read_params (NULL, 0) && memcmp (tenant->params, zeros, PAGE) == 0, "nor where there are none");
     tap_ok (!read_params ((const uint8_t *) 8, 8), "an address where nothing lies");
     tap_ok (!memory_read (tenant, getpid (), UINT64_MAX - 7, tenant->head, 8), "an address of the kernel's");
-    tap_ok (!memory_read (tenant, getpid (), UINT64_C (1) << 63, tenant->head, 8), "or of nobody's");
+    tap_ok (!memory_read (tenant, getpid (), UINT64_C (1) << 63, tenant->head, 8), "or of no process's");
     munmap (other, PAGE);
     tap_ok (!read_params (other - 8, PARAMS), "half of them is gone: that is not the whole");
     tap_ok (is_right (other - 8, 8), "the half that is there is enough where the call says so");

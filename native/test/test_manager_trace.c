@@ -91,7 +91,7 @@ int main (void)
     tap_ok (memory (HEADER, 4096) == 0 && buffer (COUNT) != 0, "an event buffer needs both memories");
     tap_ok (memory (RECORDS, COUNT * sizeof (NV_EVENT_BUFFER_FECS_RECORD)) == 0 && buffer (COUNT + 1) != 0 && buffer (COUNT) == 0,
             "and room for its records");
-    tap_ok (bind_it () == NV_ERR_INSUFFICIENT_PERMISSIONS, "not everybody may have the trace");
+    tap_ok (bind_it () == NV_ERR_INSUFFICIENT_PERMISSIONS, "not every client may have the trace");
     bed_task.privileged = true;
     tap_ok (bind_it () == 0 && enable () == 0, "one with CAP_SYS_ADMIN may");
     bed_task.privileged = false;

@@ -98,7 +98,7 @@ static void stays (void)
         sum += had (11);
     }
     tap_ok (sum == traced->traced_ns && traced->untraced_ns == 0 && sum > 9390 * MS && sum <= 9420 * MS,
-            "one that stays is on, up to what must have been told");
+            "one that stays is on, up to what must have been reported");
     record (END, 11, 9600 * MS);
     record (BEGIN, 12, 9700 * MS);
     record (END, 12, 9900 * MS);

@@ -79,7 +79,7 @@ int main (void)
     ended = 11;
     tap_ok (had (11) == 600, "a process that is there has what the trace says");
     ended = 12;
-    tap_ok (had (12) == 600, "and so has one that was on the engine and has ended: nobody else is to have its time");
+    tap_ok (had (12) == 600, "and so has one that was on the engine and has ended: no other is to have its time");
 
     ended = 11;
     is_answered = false;

@@ -181,7 +181,7 @@ static void debugger (void)
             "one of the tenant's own is made");
     params.hAppClient = handle = 0;
     tap_ok (fake_alloc (fake, FILE_A, client, subdevice, &handle, 0x83de, &params, sizeof (params)) == 0,
-            "so is one that names nobody: the caller's own");
+            "so is one that names no process: the caller's own");
 }
 
 static void controls (void)
@@ -290,7 +290,8 @@ static void endless_exports (void)
         export_again (77, handle);
     tap_ok (fake->blocks == blocks, "exports to files that are not known take none of the guard's memory");
     fake_free (fake, FILE_A, client, handle);
-    tap_ok (fake_charged (fake, 0) == before, "nor keep they a charge: the driver is asked who has it (guard/retained.c)");
+    tap_ok (fake_charged (fake, 0) == before,
+            "nor keep they a charge: the driver is asked which process has it (guard/retained.c)");
 }
 
 static void too_many (void)

@@ -159,7 +159,7 @@ static void raced_memory (void)
     race (&bed, HANDLE, NV01_MEMORY_LOCAL_USER, bed.device, HANDLE + 1, 32 * MIB);
     tap_ok (rm_begin (bed.fake->rm, &call) == RM_PERFORM && rm_pieces (bed.fake->rm, bed.client, HANDLE + 1, &piece, 1) == 1 &&
                 piece.bytes == 32 * MIB,
-            "M2: memory that nobody knew of is looked at like any other when it is freed");
+            "M2: memory that no record had is looked at like any other when it is freed");
     tap_ok (fake_charged (bed.fake, 0) == 32 * MIB, "and charged until then");
     fake_driver (bed.fake, FILE_A, FREE_REQUEST, &head, NULL, NULL);
     rm_end (bed.fake->rm, &call, 0);
@@ -308,7 +308,7 @@ static void charges (void)
         foreign = fake_find (fake, client, 2);
     }
     tap_ok (fake_dup (fake, FILE_A, bed.client, bed.device, &copy, foreign->client, 2) == 0 && fake_charged (fake, 0) == 60 * MIB,
-            "M3: a duplicate of another tenant's memory is charged to whoever has it");
+            "M3: a duplicate of another tenant's memory is charged to the tenant that has it");
     {
         struct rm_piece piece;
         uint32_t second = 0;

@@ -71,7 +71,7 @@ static void counting (void)
     tap_ok (rm_groups (fake->rm, 0) == 0, "a group counts once it has a channel");
     channel = fake_channel (fake, FILE_A, a.client, a.group);
     tap_ok (rm_groups (fake->rm, 0) == 1 && rm_groups (fake->rm, 1) == 0 && fake->changed[0] == 1,
-            "only groups of the graphics engine count, and the host is told");
+            "only groups of the graphics engine count, and the host gets them");
     fake_channel (fake, FILE_A, a.client, a.group);
     tap_ok (rm_channels (fake->rm, channels, 3) == 2 && channels[0].client == a.client && channels[0].group == a.group &&
                 channels[0].subdevice == a.subdevice && channels[0].file == FILE_A && channels[0].gpu == 0 &&
@@ -81,7 +81,7 @@ static void counting (void)
     before = fake->changed[0];
     fake_free (fake, FILE_A, a.client, a.group);
     tap_ok (rm_groups (fake->rm, 0) == 0 && rm_channels (fake->rm, channels, 3) == 0 && fake->changed[0] == before + 1,
-            "a group that goes takes its channels along, and the host is told once");
+            "a group that goes takes its channels along, and the host gets that once");
     tenant (fake, FILE_B, 1, 2);
     before = fake->changed[1];
     fake_close_file (fake, FILE_B);

@@ -1,7 +1,7 @@
 """The agent's part that writes down what tenants used of each GPU: computed time, energy, memory; for ``share usage``.
 
 USAGE beside the agent's directory has a line of JSON for each tenant, GPU and interval: of INTERVAL seconds, up to the
-tenant's or the agent's end, or up to the moment when somebody asks. An agent that is killed loses the interval that has
+tenant's or the agent's end, or up to the moment of a request. An agent that is killed loses the interval that has
 begun. GPUs' counters of energy are read with each look and when a tenant ends: its last line waits for that reading.
 The file before the present one is kept as USAGE.1; each is ended at LIMIT bytes.
 """

@@ -82,7 +82,7 @@ def look(pids: Iterable[int]) -> dict[tuple[int, int], Thread]:
                 continue
             number = int(call) if call.isdigit() else RUNNING
             lock, time = (int(arguments[0], 16), int(arguments[3], 16)) if number == FUTEX else (0, 0)
-            # A thread has its program's name, unless somebody gave it another one.
+            # A thread has its program's name, unless it was given another one.
             called = "" if called == program else "".join(char if char.isprintable() else "?" for char in called[:-1])
             found[pid, int(name)] = Thread(run_ns, number, lock, time != 0, called)
     return found

@@ -272,7 +272,7 @@ def _terminate(pid: int) -> None:
 
 
 class AdmissionSocket:
-    """Answers acceptors' requests for ever. What is wrong with one is told to the journal and ends it only."""
+    """Answers acceptors' requests for ever. What is wrong with one is logged and ends it only."""
 
     def __init__(self, server: socket.socket, admit: Admit, journal: Journal, seconds: float = SECONDS) -> None:
         """admit: (process, listener, connection) -> START: the connection is the tenant's now; DONE, REFUSED: what the

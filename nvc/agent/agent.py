@@ -1,4 +1,4 @@
-"""The agent: puts supervisors, sockets and parts together, and runs until it is told to end.
+"""The agent: puts supervisors, sockets and parts together, and runs until a signal ends it.
 
 It is a manager: its end, however it comes, changes nothing for containers that run (docs/internals/supervisor.md).
 """
@@ -160,7 +160,7 @@ class Agent:
             await self._stop(is_own="control" not in given)
 
     async def _stop(self, *, is_own: bool) -> None:
-        left = await self.tenants.close()  # first: parts are told of those that are over
+        left = await self.tenants.close()  # first: parts get those that are over
         for part in self.parts:
             await part.stop()
         self._acceptors.close()

@@ -140,7 +140,7 @@ class Claims:
         return found
 
     def sight(self, uuid: str) -> Sight | None:
-        """None where the driver does not say what is in use: then nobody gets more than it has. Raises nothing."""
+        """None where the driver does not say what is in use: then no tenant gets more than it has. Raises nothing."""
         try:
             usage = self._agent.supervisors.usage().gpus.get(uuid)
         except OSError:
@@ -197,7 +197,7 @@ class Claims:
         status = self._agent.supervisors.status(tenant.number)
         request = admission.request(gpu, usage.total)
         most = gpu.most or request
-        # A supervisor that its tenant has taken over can say anything. What it never could have lacks for nobody.
+        # A supervisor that its tenant has taken over can say anything. What it never could have no other tenant lacks.
         used = min(status.gpus[place].memory, self._allowed(tenant, gpu) if gpu.request else most)
         used = min(used + self._beyond(tenant, usage, used), most)
         suspended, now = tenant.record.suspended, time.monotonic()

@@ -77,7 +77,7 @@ class ComputedTime:
         self._shared = 0.0
         #: While contexts of each were on the engine, by the trace.
         self._engine: dict[int, float] = {}
-        #: Of that, what nobody was given yet.
+        #: Of that, what no tenant was given yet.
         self._rest = 0.0
         #: What is of the last WINDOW_NS; of it, the parts of each, and of how much time they are.
         self._window: deque[_Moment] = deque()
@@ -142,7 +142,7 @@ class ComputedTime:
         self._is_lost = True
 
     def gone(self, tenant: int) -> None:
-        """The tenant is over. What it had, and what its processes have, is nobody's (0) then, and not the others'."""
+        """The tenant is over. What it had, and what its processes have, is no tenant's (0) then."""
         self._owners = {pid: 0 if owner == tenant else owner for pid, owner in self._owners.items()}
         kept = [times for one in self._window for times in (one.busy, one.alone, one.named, one.engine)]
         for times in (self._busy, self._alone, self._named, self._engine, *kept):
@@ -159,7 +159,7 @@ class ComputedTime:
         return _Moment(*when, self._shared, *times, dict(off_ns), dict(caps))
 
     def _count(self, gpu: GpuUsage, before: GpuUsage, computing: Collection[int], in_step: bool) -> bool:
-        """The busy time since then, and who was named; False: nothing says which they were."""
+        """The busy time since then, and which were named; False: nothing says which they were."""
         busy = max(0, gpu.busy_ns - before.busy_ns)
         engine = self._since(gpu.traced, before.traced)
         for tenant, size in engine.items():
@@ -226,7 +226,7 @@ class ComputedTime:
         begin = self._window[0].busy
         missing = {tenant: max(0.0, part - _grown(self._busy, begin, tenant)) for tenant, part in self._parts.items()}
         total = sum(missing.values())
-        if total:  # else nobody was named yet
+        if total:  # else none was named yet
             for tenant, part in missing.items():
                 self._busy[tenant] = self._busy.get(tenant, 0.0) + self._rest * part / total
             self._rest = 0.0

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: Connections at a time, of root and of all others each: one more is closed at once.
 CONNECTIONS = 256
-#: Events that wait for a slow reader; then it is told how many it missed.
+#: Events that wait for a slow reader; then it gets the number of those that it missed.
 _WAITING = 1024
 #: Connections at a time, those included that are about to be closed.
 _ACCEPTED = 4 * CONNECTIONS

@@ -1,7 +1,7 @@
 """Energy of one GPU, divided among the tenants that computed on it. Pure.
 
 What the GPU's counter grows by from one reading to the next goes to tenants by the part of that time in which each
-computed; the part in which none did is nobody's, and so is that of processes outside of tenants.
+computed; the part in which none did is no tenant's, and so is that of processes outside of tenants.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class Part:
         return None
 
     def xids(self, number: int, uuid: str) -> Mapping[int, int]:
-        """Xid -> how often the driver told of it, of a tenant's processes on a GPU; number 0: of no tenant's."""
+        """Xid -> how often the driver reported it, of a tenant's processes on a GPU; number 0: of no tenant's."""
         return {}
 
     def findings(self) -> Mapping[str, Finding]:

@@ -167,7 +167,7 @@ class Scheduling(Part):
 class Metrics(Part):
     """The address for Prometheus, if the settings name one. The agent goes on without: quotas are worth more.
 
-    One that cannot be had (another has it, its network is not up yet) is told and tried again.
+    One that cannot be had (another has it, its network is not up yet) is logged and tried again.
     """
 
     _server: asyncio.Server | None = None
@@ -175,7 +175,7 @@ class Metrics(Part):
     #: Address, and whether HAMi's names are served there too.
     _served: tuple[str, bool] = ("", False)
     _changing: asyncio.Task[None]
-    #: What was told last, "" when all is well; when it is tried again.
+    #: What was logged last, "" when all is well; when it is tried again.
     _problem = ""
     _again = 0.0
 

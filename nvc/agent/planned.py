@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         def phase(self, tenant: int, gpu: int, period: int, since: int, until: int) -> None: ...
 
 
-#: So many different problems are remembered as told.
+#: So many different problems are remembered as logged.
 _TOLD = 1000
 
 

@@ -62,7 +62,7 @@ class Probing(Part):
         self._published: dict[int, tuple[TenantStatus, tuple[int, ...]]] = {}
         #: UUID -> the tenant that was said last, 0: none is known; nothing was said where it is missing.
         self._said: dict[str, int] = {}
-        #: GPUs on which a service is: what it does is told with each answer.
+        #: GPUs on which a service is: each answer says what it does.
         self._serving: set[str] = set()
         #: Tenant -> UUID -> bytes that the driver reports of the tenant's processes.
         self._reported: dict[int, dict[str, int]] = {}

@@ -94,7 +94,7 @@ class Scheduler:
         self._renewing = asyncio.Lock()
         self._thread = threads(1, "nvc-schedule")
 
-    # What it is told.
+    # Its input.
 
     def tenant(self, number: int, limits: Limits, *, is_new: bool = False) -> None:
         """A tenant came, or its limits changed; the guard knows it by this number. In force with the next renewal.
@@ -226,7 +226,7 @@ class Scheduler:
     # What it does.
 
     def update(self) -> None:
-        """Look at every tenant, decide, and put into force what changed. Raises nothing: problems are told."""
+        """Look at every tenant, decide, and put into force what changed. Raises nothing: problems are logged."""
         steps, answer = self._steps(), None
         try:
             while True:

@@ -2,7 +2,7 @@
 
 CUDA's own checkpoint functions do it, called from outside (nvc.agent.checkpointer): all processes of the tenant are
 locked, then each copies its GPU memory to the host and frees it. The guard sees the frees and, later, the allocations:
-its ledger follows without being told, and what a process says of itself is not relied upon. A tenant that is suspended
+its ledger follows without a message, and what a process says of itself is not relied upon. A tenant that is suspended
 is paused as well: what starts in it meanwhile waits for the GPU.
 
 The tenant's record says that a change has begun before the first process is touched, and that it has ended after the

@@ -99,7 +99,7 @@ class Verbs:
         return {}
 
     async def _bind(self, request: dict[str, Any], caller: Peer) -> dict[str, Any]:
-        """Reply: registered: whether there is a registration; told only where the pid alone was given."""
+        """Reply: registered: whether there is a registration; only where the pid alone was given."""
         registrations = self._agent.tenants.registrations
         if "container" not in request:
             return {"registered": registrations.bind_process(request["pid"]) is not None}

@@ -85,7 +85,7 @@ class Published:
     file to a waiter, of which the kernel allows 500, and a supervisor can make as many (eventpoll.c: path_limits).
     """
 
-    #: Seconds between two looks while somebody waits.
+    #: Seconds between two looks while a caller waits.
     PAUSE = 0.002
 
     def __init__(self, publications: Publications) -> None:

@@ -1,4 +1,4 @@
-"""The agent's part about Xid events: of which container a GPU's error is, told as an event and counted."""
+"""The agent's part about Xid events: of which container a GPU's error is, written as an event and counted."""
 
 from __future__ import annotations
 

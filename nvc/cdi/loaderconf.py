@@ -1,6 +1,6 @@
 """The loader's configuration of a container: which directories it names, and the files that add ours.
 
-A folder of driver libraries is told to the loader in a file of its own, so that an ``ldconfig`` that is run in the
+A folder of driver libraries is named to the loader in a file of its own, so that an ``ldconfig`` that is run in the
 container later (a package is installed) still knows it. The container's own order is kept: only folders that it does
 not have are added, and the system directories of its distribution are named last, because the host's ldconfig, which
 makes the cache, has those of another distribution built in.
@@ -33,7 +33,7 @@ _MULTIARCH = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
 
 
 def add_folders(below: Below, folders: Iterable[str]) -> tuple[str, ...]:
-    """Make the loader search ``folders``. Returns those that ldconfig must be told, as its configuration lacks them.
+    """Make the loader search ``folders``. Returns the arguments of ldconfig: folders that its configuration lacks.
 
     Raises MountError.
     """
@@ -77,7 +77,7 @@ def set_compat(below: Below, directory: str) -> None:
 
 
 def system_directories(root: Root) -> tuple[str, ...]:
-    """What the loader of the container's distribution searches without being told."""
+    """What the loader of the container's distribution searches without any configuration."""
     if _present(root, "/etc/debian_version"):
         name = _MULTIARCH.get(MACHINE)
         multiarch = (f"/lib/{name}", f"/usr/lib/{name}") if name else ()

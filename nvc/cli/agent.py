@@ -62,7 +62,7 @@ def agent(settings: Settings | None, directory: str, store: str, config: str) ->
     # Before anything of ours has threads: it forks.
     inventory = _inventory(general, journal)
     pageable.tell(lambda: ask(host(general.sim) if general.sim else Host()), journal)
-    # Accounting is told first of a tenant's end: the others still know what it used.
+    # Accounting gets a tenant's end first: the others still know what it used.
     machine = host(general.sim) if general.sim else Host(root=general.root, ldcache=general.ldcache)
     counters = EnergyCounters(machine, general.uid, general.gid)
     suspending, idleness = Suspending(), Idleness()

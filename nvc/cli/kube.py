@@ -194,7 +194,7 @@ def _plugin_config(
 
 
 def _machine(settings: Settings, stop: threading.Event, *, wait: bool) -> tuple[Host, Inventory, Surroundings] | None:
-    """What there is, before anything has threads: this forks. None where the program was told to end meanwhile.
+    """What there is, before anything has threads: this forks. None where a signal ended the program meanwhile.
 
     Raises DeviceError where there is no GPU; wait: looks again until there is one.
     """

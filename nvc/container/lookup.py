@@ -194,8 +194,8 @@ def _open_rootfs(view: Root, rootfs: str) -> Root:
 def open_rootfs(view: Root, rootfs: str) -> Root:
     """The directory ``rootfs`` of the mount namespace whose root ``view`` is. Raises ContainerError.
 
-    A bundle may be in a directory of a user's, who can make a link of its rootfs at any time, to any directory of the
-    host: what others than root can make or replace is not followed.
+    A bundle may be in a directory of a user. That user can make a link of its rootfs at any time, to any directory of
+    the host: what others than root can make or replace is not followed.
     """
     try:
         found = owned.Sources(view.fd).open(rootfs)

@@ -46,7 +46,7 @@ def make(operation: ShareFiles, located: Located, undo: Undo, log: Log) -> bool:
         if found is not None:
             with found:
                 return _change(found, operation, undo, log)
-        # Before it is made: told to stop in the middle, we leave nothing.
+        # Before it is made: a signal in the middle leaves nothing.
         undo.push(lambda: store.remove(record.key, operation.store, only=lambda found: found == record))
         text = preload.text(image, operation.lines)
         store.create(

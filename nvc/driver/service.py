@@ -32,7 +32,7 @@ in_advance: Callable[[Begin, float, Log], Client | None] | None = None
 
 
 class Begin(Record):
-    """Where NVML is initialised, and as whom. uid, gid: see ``confine.confine``."""
+    """Where NVML is initialised, and as which user. uid, gid: see ``confine.confine``."""
 
     host: Host
     uid: int | None

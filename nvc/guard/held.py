@@ -38,7 +38,7 @@ class HeldTenant:
             os.close(self.published)
 
     def begin_end(self) -> None:
-        """Its channels are enabled, its processes' later calls fail: its monitor is told to. Raises OSError."""
+        """Its channels are enabled, its processes' later calls fail: by a request to its monitor. Raises OSError."""
         self.connection.send(HEAD.pack(REMOVE, 0))
 
     def end(self) -> None:

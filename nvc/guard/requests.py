@@ -35,7 +35,7 @@ ESCAPES: tuple[tuple[int, str, tuple[int, ...], str, str], ...] = (
     (0x39, "RM_I2C_ACCESS", (32,), REFUSED, "the board's buses: device-wide"),
     (0x41, "RM_IDLE_CHANNELS", (56,), PLAIN, _CALLERS),
     (0x4A, "RM_VID_HEAP_CONTROL", (184,), HANDLED, _LEDGER),
-    (0x4D, "RM_ACCESS_REGISTRY", (72,), REFUSED, "the driver's settings, of everybody"),
+    (0x4D, "RM_ACCESS_REGISTRY", (72,), REFUSED, "the driver's settings, of all clients"),
     (
         0x4E,
         "RM_MAP_MEMORY",
@@ -50,7 +50,7 @@ ESCAPES: tuple[tuple[int, str, tuple[int, ...], str, str], ...] = (
     (0x58, "RM_UNMAP_MEMORY_DMA", (40, 48), PLAIN, _REVERSE),
     (0x59, "RM_BIND_CONTEXT_DMA", (16,), PLAIN, _CALLERS),
     (0x5E, "RM_UPDATE_DEVICE_MAPPING_INFO", (40,), PLAIN, _CALLERS),
-    (0x5F, "RM_LOCKLESS_DIAGNOSTIC", (4024, 15412), REFUSED, "the driver's log, of everybody; NVLOG_CTRL before 545"),
+    (0x5F, "RM_LOCKLESS_DIAGNOSTIC", (4024, 15412), REFUSED, "the driver's log, of all clients; NVLOG_CTRL before 545"),
     (0xC8, "CARD_INFO", (0,), PLAIN, _QUESTION),
     (0xC9, "REGISTER_FD", (4,), PLAIN, "binds a GPU's file to the caller's control file"),
     (0xCE, "ALLOC_OS_EVENT", (16,), PLAIN, _CALLERS),

@@ -67,7 +67,7 @@ def begin_driver(expected: Begin) -> None:
 
 
 def expected(before: Sequence[str]) -> Begin | None:
-    """Where NVML will be asked, and as whom; None where only the whole command line says.
+    """Where NVML will be asked, and as which user; None where only the whole command line says.
 
     before: the options before the command, and --sim wherever it is. Of those only --no-cache and --sim=DIR are known
     here: another may name a user or a root, or have modules loaded first.

@@ -38,7 +38,7 @@ class ClusterError(NvcError):
 
     @property
     def is_conflict(self) -> bool:
-        """Somebody else was faster: look again."""
+        """Another client was faster: look again."""
         return self.status in (409, 410)
 
 

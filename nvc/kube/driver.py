@@ -43,7 +43,7 @@ _PCI = "/sys/bus/pci/devices"
 
 
 class Settings(Record):
-    """What the driver is told.
+    """The driver's settings.
 
     node: name of its Node object. kubelet: the kubelet's directory. cdi: directory of claims' CDI files. instance: a
     word that tells it from another process of the driver on this node. hook: program that CDI hooks start, as the host

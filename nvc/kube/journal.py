@@ -14,4 +14,4 @@ def write(event: str, **fields: object) -> None:
     try:
         os.write(2, line + b"\n")
     except OSError:
-        pass  # nobody reads it: no reason to end
+        pass  # no process reads it: no reason to end

@@ -274,7 +274,7 @@ def _unexpected(error: Exception) -> str:
 
 
 def _remove_stale(directory: str, prefix: str) -> None:
-    """Sockets of processes of the driver that were killed: nobody answers there, and the kubelet would try."""
+    """Sockets of processes of the driver that were killed: nothing answers there, and the kubelet would try."""
     for name in os.listdir(directory):
         if name.startswith(prefix) and name.endswith(".sock"):
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as probe:

@@ -61,7 +61,7 @@ class Service:
         self._is_over = False
 
     def set_health(self, reasons: Mapping[str, str]) -> None:
-        """reasons: UUID of a GPU -> why no container may get it. All streams are told when it differs."""
+        """reasons: UUID of a GPU -> why no container may get it. All streams get it when it differs."""
         gpus = {device.gpu for device in self.resource.devices}
         mine = {gpu: why for gpu, why in reasons.items() if gpu in gpus}
         with self._changed:

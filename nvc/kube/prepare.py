@@ -42,7 +42,7 @@ class Machine(Record):
 
 
 class Allotted(Record):
-    """A device as the kubelet is told it. cdi: names of CDI devices. prepared: what the file has of it."""
+    """A device as the kubelet gets it. cdi: names of CDI devices. prepared: what the file has of it."""
 
     request: str
     device: str
@@ -52,7 +52,7 @@ class Allotted(Record):
 
 
 def prepare(claim: Claim, machine: Machine, records: Records, policy: Policy) -> tuple[Allotted, ...]:
-    """Write the claim's file, unless it is there; what the kubelet is told.
+    """Write the claim's file, unless it is there; what the kubelet gets.
 
     policy: the node's rules. Raises InputError, DeviceError for what cannot be given, NvcError for a file that cannot
     be written.

@@ -118,7 +118,7 @@ class Publisher:
         return version
 
     def _follow(self, kind: str, one: dict[str, Any]) -> bool:
-        """Take an event of the watch; whether it told something new. It may be older than what was written since."""
+        """Take an event of the watch; whether it had something new. It may be older than what was written since."""
         name, is_deleted = one["metadata"]["name"], kind == "DELETED"
         known = self._found.get(name)
         if known is not None and (_version(one), is_deleted) <= (_version(known), False):
@@ -195,7 +195,7 @@ class Publisher:
         self._found.pop(name, None)
 
     def _owners(self) -> list[dict[str, Any]]:
-        """The node, so that its slices go with it; nobody where its uid may not be read."""
+        """The node, so that its slices go with it; no owner where its uid may not be read."""
         if self._owner is None:
             try:
                 uid = self._cluster.node_uid(self._node)

@@ -83,7 +83,7 @@ class Records:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """While nobody else changes files. The kernel ends it with the process."""
+        """While no other process changes files. The kernel ends it with the process."""
         try:
             descriptor = os.open(f"{self.directory}/.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:

@@ -1,6 +1,6 @@
-"""What is told beside the answers to the kubelet: events, and the devices' state in a claim's status.
+"""What is reported beside the answers to the kubelet: events, and the devices' state in a claim's status.
 
-In a thread of its own, because the kubelet waits for an answer and not for these. What cannot be told is logged and
+In a thread of its own, because the kubelet waits for an answer and not for these. What cannot be reported is logged and
 left: neither is needed for a pod to run.
 """
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from nvc.kube.cluster import Cluster
 
-#: Reports that wait; one more is dropped. Refusals that are remembered, so that each is told once.
+#: Reports that wait; one more is dropped. Refusals that are remembered, so that each is reported once.
 _WAITING, _TOLD = 256, 1024
-#: Times that a status is written after somebody else wrote it.
+#: Times that a status is written after another client wrote it.
 _TRIES = 4
 #: Limits of an event's note and of a condition's message.
 _NOTE_LIMIT = 1000
@@ -74,9 +74,9 @@ class Reporter:
             try:
                 work()
             except ClusterError as error:
-                if not error.is_missing:  # the claim is gone: nobody would read it
+                if not error.is_missing:  # the claim is gone, and its events with it
                     self._say("report-failed", message=error.message, hint=error.hint)
-            except Exception as error:  # the thread must not end: nothing would be told any more
+            except Exception as error:  # the thread must not end: nothing would be reported any more
                 self._say("report-failed", message=f"internal error: {type(error).__name__}: {error}", hint="report it")
 
     def _write(self, claim: dict[str, Any], own: list[dict[str, Any]]) -> None:

@@ -40,14 +40,14 @@ _SEARCH = "pass directories that the container's owner alone may search"
 RIGHTS: dict[str, tuple[tuple[int, str], ...]] = {
     "init": (
         (CAP_KILL, _END_HELPERS),
-        (CAP_SETUID, "the driver service changes to the user it is told"),
-        (CAP_SETGID, "the driver service changes to the group it is told"),
+        (CAP_SETUID, "the driver service changes to the user of its request"),
+        (CAP_SETGID, "the driver service changes to the group of its request"),
         (CAP_SYS_CHROOT, "the driver service enters the driver root"),
     ),
     "init_kmods": (
         (CAP_KILL, _END_HELPERS),
-        (CAP_SETUID, "the driver service changes to the user it is told"),
-        (CAP_SETGID, "the driver service changes to the group it is told"),
+        (CAP_SETUID, "the driver service changes to the user of its request"),
+        (CAP_SETGID, "the driver service changes to the group of its request"),
         (CAP_SYS_CHROOT, "the driver service and modprobe enter the driver root"),
         (CAP_CHOWN, "give device nodes the owner that the driver's parameters name"),
         (CAP_FOWNER, "give device nodes the mode that the driver's parameters name"),

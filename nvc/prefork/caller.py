@@ -35,7 +35,7 @@ _SHARED = (0, _USER)
 _ELSEWHERE = "a caller in other namespaces, or with another root"
 _SAME = ("Uid", "Gid")
 _SETS = ("CapEff", "CapPrm", "CapBnd")
-#: What the agent is told once when there was an ``Unattainable``.
+#: Line for the agent (nvc.agent.standby) after the first ``Unattainable``.
 UNATTAINABLE = b"unattainable\n"
 _CREDENTIALS = struct.Struct("3i")
 # asm-generic/socket.h, since Linux 6.5.

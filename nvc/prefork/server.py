@@ -76,7 +76,7 @@ class Server:
         self._editors = Editors(self._attributes, programs, self._poll, self._reaper)
         #: No other standby worker before this moment: one that was killed is replaced, but not at full speed.
         self._not_before = 0.0
-        self.status, self._has_told = 0, False
+        self.status, self._has_warned = 0, False
 
     def run(self, wake: int) -> int:
         """Serve until SIGTERM and until all that was begun has ended; the exit status. wake: readable at a signal."""
@@ -262,8 +262,8 @@ class Server:
         except (Refused, OSError, ValueError, KeyError) as error:  # or it has gone, or /proc tells nothing about it
             packets.send(session.connection, b"N")
             self._close(session)
-            if isinstance(error, Unattainable) and not self._has_told:
-                self._has_told = True
+            if isinstance(error, Unattainable) and not self._has_warned:
+                self._has_warned = True
                 os.write(1, UNATTAINABLE)
         else:
             session.request, session.packet = request, packet

@@ -321,7 +321,7 @@ def _egpu(environment: Mapping[str, str]) -> RequestedShare | None:
 
 
 def _mps(environment: Mapping[str, str]) -> RequestedShare | None:
-    """Of MPS clients, who need a server for it. GPUs are counted as the client sees them, or named by UUID."""
+    """Of MPS clients, which need a server for it. GPUs are counted as the client sees them, or named by UUID."""
     threads = environment.get(MPS_THREADS, "").strip(" ")
     whole, _, fraction = threads.partition(".")
     cap = int(f"{whole}{fraction[:1] or 0}") if _is_decimal(whole, fraction) else 0

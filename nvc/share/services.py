@@ -1,6 +1,6 @@
 """What the node's rules say of services (``priority=service``, ``latency``), for ``nvc.share.policy``. Pure.
 
-A service makes every other container of its GPU wait less long for its own turns, so nobody has one by asking alone:
+A service makes every other container of its GPU wait less long for its own turns, so none has that by asking alone:
 root grants it, in its own settings or in the node's rules.
 """
 

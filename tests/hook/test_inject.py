@@ -29,7 +29,7 @@ GPUS = (gpu(0), gpu(1, migs=(MIG,)))
 
 
 class FakeSession:
-    """Writes down what it is told, in order."""
+    """Writes down what it gets, in order."""
 
     def __init__(self, calls: list[Any], fail: Exception | None) -> None:
         self.calls = calls

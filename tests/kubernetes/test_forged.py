@@ -174,7 +174,7 @@ def test_a_claim_cannot_be_changed_when_it_was_made(driver: Node, pods: Pods) ->
 
 @pytest.fixture(scope="module")
 def tenant(cluster: Cluster) -> Iterator[Api]:
-    """Somebody who may do everything in a namespace that an editor may."""
+    """A user who may do everything in a namespace that an editor may."""
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "tenant", "namespace": "default"}}
     binding = {
         "apiVersion": "rbac.authorization.k8s.io/v1",

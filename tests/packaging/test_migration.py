@@ -193,7 +193,7 @@ def test_a_removal_leaves_no_name_of_ours(node: Machine) -> None:
 
 
 def test_a_removal_after_the_administrators_edits_leaves_every_engine_working(node: Machine) -> None:
-    """N4: in files that we wrote, and in tables of ours, somebody else has written since."""
+    """N4: in files that we wrote, and in tables of ours, another program has written since."""
     for name in _FILES:
         if name.startswith(("etc/docker", "etc/containerd", "etc/crio", "usr/share")):
             Path(node.root, name).unlink()

@@ -106,7 +106,7 @@ class AdmittedContainers:
         return [one for pair in ends for one in pair]
 
     def admit_together(self, *arriving: tuple[int, ContainerProcess]) -> list[int]:
-        """What an acceptor is told of each (listener, process) that comes at the same moment."""
+        """What an acceptor gets for each (listener, process) that comes at the same moment."""
         spawned = [self.supervisors._spawn() for _ in arriving]
 
         async def admit() -> list[int]:

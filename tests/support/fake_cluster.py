@@ -63,7 +63,7 @@ class FakeCluster:
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def stop(self) -> None:
-        """Nobody listens; watches end."""
+        """Nothing listens; watches end."""
         assert self._server is not None
         with self._changed:
             self._closed = True

@@ -15,7 +15,7 @@ MAIN = "import sys; from nvc.cli.main import main; sys.exit(main(sys.argv[1:], '
 
 @contextmanager
 def agent(place: Path, *before: str) -> Iterator[Path]:
-    """One that is told nothing but its file, config.toml in ``place``; what it says is beside that, in "log".
+    """One that gets nothing but its file, config.toml in ``place``; what it says is beside that, in "log".
 
     before: what its command line begins with. Its control socket.
     """

@@ -1,4 +1,4 @@
-"""A guard that only takes notes, for the scheduler; limits that it is told."""
+"""A guard that only takes notes, for the scheduler; limits that it gets."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class Usage:
     """What ``nvc-py share usage`` says of the time between ``begin`` and ``end``, and what the device counted."""
 
     def __init__(self, agent: RunningAgent, file: Path, environment: Mapping[str, str]) -> None:
-        """To be made before tenants have memory: what the GPU has in use is nobody's."""
+        """To be made before tenants have memory: what the GPU has in use is no tenant's."""
         self._agent = agent
         self._counters = DeviceCounters(agent.uuid, file, environment)
         self.begin = self.end = self._empty = 0.0

@@ -58,7 +58,7 @@ def started(gpu: SimGpu, tenant: AgentTenant, machine: Path, *words: str) -> Spo
 
 
 def churned(program: Spoken) -> dict[str, int]:
-    """What a neighbour says that is told to end: calls that failed, the median and the slowest allocation, in ns."""
+    """What a neighbour says that is to end: calls that failed, the median and the slowest allocation, in ns."""
     program.tell("")
     said = (program.line().split("=") for _ in range(3))
     return {name: int(value) for name, value in said}

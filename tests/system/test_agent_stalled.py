@@ -106,7 +106,7 @@ def killed(stall: Stall) -> None:
 
 
 def ended(stall: Stall) -> None:
-    """An agent that is told to end does so."""
+    """An agent that gets SIGTERM ends."""
     stall.agent.process.terminate()
     stall.agent.process.wait(20 * ANSWER_SECONDS)
     stall.agent.process = stall.agent._start()

@@ -88,7 +88,7 @@ def usage(agent: RunningAgent) -> dict[str, float | None]:
 
 
 def test_a_tenant_has_the_energy_of_its_computed_time(machine: Path) -> None:
-    """The GPU is idle for the rest of the time, and that is nobody's. A killed agent counts nothing twice."""
+    """The GPU is idle for the rest of the time, and that is no tenant's. A killed agent counts nothing twice."""
 
     def inside(gpu: SimGpu) -> None:
         os.environ.update(environment(gpu))

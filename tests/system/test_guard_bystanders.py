@@ -1,4 +1,4 @@
-"""Programs behind a guard's filter that ask nothing of the GPU: the guard is told of none of their calls."""
+"""Programs behind a guard's filter that ask nothing of the GPU: the guard gets none of their calls."""
 
 from __future__ import annotations
 

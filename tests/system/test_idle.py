@@ -1,4 +1,4 @@
-"""``idle=60s`` under the agent: who sleeps, for whom, and what wakes it."""
+"""``idle=60s`` under the agent: which tenant sleeps, for which one, and what wakes it."""
 
 from __future__ import annotations
 

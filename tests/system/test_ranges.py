@@ -118,7 +118,7 @@ def test_memory_above_a_request_is_reclaimed_for_a_container_that_starts(machine
 
 
 def test_a_tenant_within_its_request_is_not_suspended(machine: Path) -> None:
-    """Nor is one without a range: the container that asks for their memory does not start, and is told why."""
+    """Nor is one without a range: the container that asks for their memory does not start, and its error says why."""
 
     def act(bed: Bed) -> None:
         one, other = ranged(bed, 60, 100), bed.agent.tenant(memory=60 * GIB)

@@ -1,4 +1,4 @@
-"""nvc-runtime where engines are told of a runtime: Podman's --runtime, containerd's --runc-binary."""
+"""nvc-runtime where engines are given a runtime: Podman's --runtime, containerd's --runc-binary."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class _Endpoint:
                 loop = asyncio.get_running_loop()
                 page, kind = await loop.run_in_executor(None, lambda: text(status, hami=self._hami, accept=accept))
         except Exception as error:
-            # Whatever it is: the reader is told, and the agent goes on.
+            # Whatever it is: the answer says it, and the agent goes on.
             return _answer(500, f"no metrics: {type(error).__name__}: {error}\n".encode())
         return _answer(200, page, kind, empty=method == "HEAD")
 
@@ -169,7 +169,7 @@ _WORDS = {
 def _answer(
     code: int, body: bytes, kind: str = "text/plain; charset=utf-8", *, empty: bool = False, extra: str = ""
 ) -> bytes:
-    """empty: as for HEAD, which is told the length alone."""
+    """empty: as for HEAD, which gets the length alone."""
     head = (
         f"HTTP/1.1 {code} {_WORDS[code]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n{extra}"
         "Connection: close\r\n\r\n"

@@ -166,7 +166,7 @@ def write(name: str, record: Record) -> None:
 
 
 def load(directory: str) -> tuple[list[TenantRecord], list[str]]:
-    """Every tenant that was written down, and what could not be read. What is damaged is set aside: it is told once."""
+    """Every tenant that was written down, and what could not be read. What is damaged is set aside: one report."""
     found, problems = [], []
     for name in sorted(os.listdir(f"{directory}/{TENANTS}")):
         place = f"{directory}/{TENANTS}/{name}"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _ETC, _CACHE = "/etc", "ld.so.cache"
 CACHE = f"{_ETC}/{_CACHE}"
 _PREFIX = f"{_CACHE}.nvc-"
-#: What ldconfig writes, which it renames then to what it was told.
+#: What ldconfig writes, which it renames then to the name that it was given.
 _FILES = ("cache", "cache~")
 #: As long as every path of one.
 SAMPLE = f"{_ETC}/{_PREFIX}{'0' * 16}/{_FILES[0]}"

@@ -1,4 +1,4 @@
-"""The process that will be ldconfig: its start, what it is told, its end. What it does itself:
+"""The process that will be ldconfig: its start, its input, its end. What it does itself:
 ``nvc.container.ldcache.sandbox``.
 
 It may be started before it is known which container it is for (``in_advance``): by a service that waits.

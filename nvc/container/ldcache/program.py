@@ -68,4 +68,4 @@ def in_advance() -> int:
         with open_program(host_ldconfig()) as program:
             return process.in_advance(program)
     except LdcacheError:
-        return 0  # told when one is asked for
+        return 0  # reported when one is asked for

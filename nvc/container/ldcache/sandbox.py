@@ -46,7 +46,7 @@ _HIDDEN_ATTRIBUTES = RESTRICTED | const.MOUNT_ATTR_RDONLY
 _KEPT = frozenset((rights.CAP_DAC_OVERRIDE,))
 #: Where the program's descriptor is, and the one to say what failed, when everything behind them is closed.
 _PROGRAM, _REPORT = 3, 4
-#: What it is told: the owner's uid and gid, then the program's arguments, each with a null behind it.
+#: Its input: the owner's uid and gid, then the program's arguments, each with a null behind it.
 _OWNER = struct.Struct("=II")
 #: struct standby_orders and struct standby_range of native/syscall/standby.h.
 _ORDERS, _RANGE = struct.Struct(f"=8iQ{2 * len(_LIMITS)}Q2Q"), struct.Struct("=2Q")

@@ -2,7 +2,7 @@
 
 The cache itself is not touched until all has gone well: ldconfig writes another file (``nvc.container.ldcache.aside``),
 which gets the cache's name last (``Snapshot.publish``). So nothing of the image's is copied, whose file may be
-gigabytes of holes. Remembered are the links in the directories that ldconfig is told, and its table of known
+gigabytes of holes. Remembered are the links in the directories that ldconfig is given, and its table of known
 libraries; links that it makes in directories which the image's own configuration names are not.
 
 It is taken before anything is changed, and refuses what it could not put back in time: the image says how much there
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from nvc.linux.root import Root
 
 _ETC, _NAME = CACHE.rsplit("/", 1)
-#: ldconfig's table of known libraries, whose place cannot be told to it.
+#: ldconfig's table of known libraries, whose place no option names.
 _TABLE, _TABLES = "/var/cache/ldconfig", ("aux-cache", "aux-cache~")
 TABLE_FILES = tuple(f"{_TABLE}/{name}" for name in _TABLES)
 #: A larger one is not copied back, but removed: ldconfig makes it anew. Real ones have some 50 KiB.

@@ -54,7 +54,7 @@ class GuardBench:
 
     @property
     def registered(self) -> list[dict[str, Any]]:
-        """What the agent was told of containers."""
+        """What the agent got of containers."""
         return self.agent.asked if self.agent is not None else []
 
     def close(self) -> None:

@@ -275,7 +275,7 @@ def started(place: Path, *words: str, **variables: str) -> str:
         ((), "python"),
     ],
 )
-def test_who_is_started(place: Path, words: tuple[str, ...], who: str) -> None:
+def test_which_program_is_started(place: Path, words: tuple[str, ...], who: str) -> None:
     assert started(place, *words) == who
 
 

@@ -222,7 +222,7 @@ def test_the_last_line_of_a_container_has_the_energy_up_to_its_end(node: Node, t
 
 
 def test_energy_of_two_agents_is_counted_once(node: Node, tmp_path: Path) -> None:
-    """Nobody reads the counter between them."""
+    """Nothing reads the counter between them."""
 
     async def inside() -> None:
         node.counters.found = {UUID: 7_000_000}

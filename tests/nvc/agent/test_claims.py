@@ -89,7 +89,7 @@ def test_what_was_allocated_while_a_limit_was_lowered_counts() -> None:
 
 
 def test_a_supervisor_that_hides_memory_is_reclaimed_from() -> None:
-    """And nobody else is, for what its tenant holds already."""
+    """And no other is, for what its tenant holds already."""
     node = Node()
     node.tenant(1, 8, 60, 80, "low")
     node.tenant(2, 8, 20, 80, "low")

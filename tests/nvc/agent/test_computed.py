@@ -198,7 +198,7 @@ def traced(seconds: int, rates: dict[int, tuple[float, float]], busy: float = 1.
 
 
 def test_of_a_busy_gpu_each_has_what_the_trace_says() -> None:
-    """Fifty samples are some points off; switches, a twentieth of the time, are busy and nobody's."""
+    """Fifty samples are some points off; switches, a twentieth of the time, are busy and no tenant's."""
     one = traced(10, {11: (0.62, 0.475), 21: (0.38, 0.475)})
     assert (one.part(1), one.part(2)) == pytest.approx((0.5, 0.5))
     assert (one.busy_ns(1), one.busy_ns(2)) == pytest.approx((5 * SECOND, 5 * SECOND))

@@ -1,4 +1,4 @@
-"""How a GPU's memory is divided among tenants with a range: what holds at every moment, and who gets what."""
+"""How a GPU's memory is divided among tenants with a range: what holds at every moment, and which gets what."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits files: changes are told by the kernel, and nothing is looked at while there are none."""
+"""Limits files: the kernel reports changes, and nothing is looked at while there are none."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from nvc.agent.notify import Systemd
 
 
 class Stuck:
-    """One that reads only when it is told to."""
+    """One that reads only on request."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

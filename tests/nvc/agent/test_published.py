@@ -1,4 +1,4 @@
-"""Supervisors tell that they published something: one with an attacker's code keeps nobody from hearing others."""
+"""Supervisors tell that they published something: one with an attacker's code keeps no reader from the others'."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def told(count: int) -> Iterator[tuple[Publications, list[int]]]:
 
 
 def hears(publications: Publications, number: int, file: int) -> bool:
-    """Whether somebody who waits for this tenant hears of what it publishes a little later, in time."""
+    """Whether a caller that waits for this tenant hears of what it publishes a little later, in time."""
 
     async def run() -> bool:
         published = Published(publications)

@@ -111,7 +111,7 @@ def test_hints_make_slices_short_and_long() -> None:
     scheduler.hint(1, SOON)
     scheduler.update()
     assert notes.slices == short
-    scheduler.hint(7, SOON)  # of nobody
+    scheduler.hint(7, SOON)  # of no tenant
 
 
 def test_a_service_without_work_for_a_while_rests_beside_several(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from nvc.bindings.checkpoint import RUNNING
 
 
 class Calls:
-    """CUDA's, which note whom they touched. ends: what ends, while the first process is waited for."""
+    """CUDA's, which note the processes that they touched. ends: what ends, while the first process is waited for."""
 
     def __init__(self, processes: dict[int, tuple[int, ...]], ends: int) -> None:
         self.processes, self.ends = processes, ends

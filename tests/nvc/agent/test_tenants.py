@@ -1,4 +1,4 @@
-"""Containers that come, change and go: their monitors are told, and nothing of them stays in the agent."""
+"""Containers that come, change and go: their monitors hear of it, and nothing of them stays in the agent."""
 
 from __future__ import annotations
 

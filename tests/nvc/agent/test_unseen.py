@@ -43,7 +43,7 @@ def test_a_kernel_that_reports_no_execve_is_told_once(tmp_path: Path, has_events
             place.supervisors._monitor = str(start)
         told = two_of(place)
     if has_events and told:
-        pytest.skip("this kernel, or who runs this, has no perf events")
+        pytest.skip("this kernel, or this user, has no perf events")
     assert told == ([] if has_events else [_UNSEEN[1]])
 
 

@@ -151,7 +151,7 @@ def test_the_variable_is_ignored_when_the_rights_are_not_the_users(monkeypatch: 
 
 @pytest.fixture
 def sticky(tmp_path: Path) -> Path:
-    """A directory that everybody may write, as /tmp."""
+    """A directory that every user may write, as /tmp."""
     tmp_path.chmod(0o755)
     place = tmp_path / "sticky"
     place.mkdir()

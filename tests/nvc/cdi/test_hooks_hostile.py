@@ -1,4 +1,4 @@
-"""Every hook against images that set traps where it works: nothing outside is touched, every error is told."""
+"""Every hook against images that set traps where it works: nothing outside is touched, every error is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Global options, exit codes, and how every failure is told (libnvidia-container.md 1.1, 1.2, 1.9, 1.10)."""
+"""Global options, exit codes, and how every failure is reported (libnvidia-container.md 1.1, 1.2, 1.9, 1.10)."""
 
 from __future__ import annotations
 

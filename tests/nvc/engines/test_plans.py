@@ -1,4 +1,4 @@
-"""Which files each engine's edits go to, and what the user is told."""
+"""Which files each engine's edits go to, and what the user reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``runtime configure --remove --all``: when the programs go, no engine names one, whoever wrote the entry."""
+"""``runtime configure --remove --all``: when the programs go, no engine names one, also in entries of others."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ GPUS = (gpu(0), gpu(1, migs=(MIG,)))
 
 
 class Recorder:
-    """Stands for a context and for a session: writes down what it is told, in order."""
+    """Stands for a context and for a session: writes down what it gets, in order."""
 
     def __init__(self, selection: Selection, *, fail: str = "") -> None:
         self.calls: list[Any] = []

@@ -1,4 +1,4 @@
-"""The driver beside a kubelet and an API server: claims come and go, and what is told of them."""
+"""The driver beside a kubelet and an API server: claims come and go, and what is reported of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told beside the answers to the kubelet goes on whatever the API server answers."""
+"""What is reported beside the answers to the kubelet goes on whatever the API server answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of nvc-runtime and of hooks in a container's namespaces: what is taken, and of whom."""
+"""Requests of nvc-runtime and of hooks in a container's namespaces: what is taken, and of which callers."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ static struct sockaddr_un address_of (const char *path)
     return address;
 }
 
-/* lend SOCKET MIB: a piece is exported and handed to whoever connects; a line: it is freed; another one: the process ends. */
+/* lend SOCKET MIB: a piece is exported and handed to any process that connects; a line: it is freed; another one: the process ends. */
 void attack_lend (int argc, char **argv)
 {
     struct sockaddr_un address = address_of (argc > 0 ? argv[0] : "");

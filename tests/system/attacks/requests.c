@@ -59,7 +59,7 @@ void attack_requests (int argc, char **argv)
     }
     say ("wrong", wrong);
     say ("parameters", ioctl (bed.file, REQUEST (0xd6, 8), &block) < 0 ? (uint64_t) errno : 0);
-    /* UVM: the self-test of the driver's, a number that nobody serves, counters of the whole GPU */
+    /* UVM: the self-test of the driver's, a number that nothing serves, counters of the whole GPU */
     say ("test", ioctl (uvm, 200, &block) < 0 ? (uint64_t) errno : 0);
     say ("nobody", ioctl (uvm, 99, &block) < 0 ? (uint64_t) errno : 0);
     say ("counters", ioctl (uvm, 79, status) < 0 ? (uint64_t) errno : status[0]);

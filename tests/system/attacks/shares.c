@@ -1,4 +1,4 @@
-/* Memory that is shared with everybody: UVM would map it for any process, by a call that no guard sees. */
+/* Memory that is shared with all clients: UVM would map it for any process, by a call that no guard sees. */
 #include "attack.h"
 
 #define KERNEL_CLIENTS 0xc1e00000u /* of the driver's own, UVM's among them */

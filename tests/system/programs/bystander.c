@@ -1,7 +1,7 @@
 /*
  * What programs without a GPU ask of the kernel, with requests whose low bytes NVIDIA's drivers have too: a shell of its
  * terminal, NCCL of its sockets and interfaces, a linker of its files. Prints how many of them the kernel knew.
- * bystander driver: one request of the driver that a guard is told of, and those of a program's start that it is not.
+ * bystander driver: one request of the driver that a guard gets, and those of a program's start that it does not.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -33,7 +33,7 @@ def directory(tmp_path: Path) -> Path:
     ],
 )
 def test_a_damaged_record_is_told_once_and_kept(directory: Path, data: bytes, why: str) -> None:
-    """It was told at every start, and a new tenant of its number took its place."""
+    """It was reported at every start, and a new tenant of its number took its place."""
     tenants = directory / "tenants"
     (tenants / "1.json").write_bytes(data)
     (tenants / "1").mkdir()

@@ -1,4 +1,4 @@
-"""A pre-fork server whose edits write down what they find in their process, and then leave what LEAVE names in it."""
+"""A pre-fork server. An edit prints the state of its process, and then changes in it what LEAVE names."""
 
 from __future__ import annotations
 
