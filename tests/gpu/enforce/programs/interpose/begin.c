@@ -17,31 +17,21 @@
  * INTERPOSE_OUT: a file, to which a line is added for each word: list, word, a number, status. Layouts: nvos.h, ctrl0000client.h, ctrl2080fifo.h, ctrla06c.h.
  */
 #define _GNU_SOURCE
+#include "calls.h"
+
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define KNOWN 1024u
-#define ALLOC 0x2bu
-#define CONTROL 0x2au
-#define CONTROL_REQUEST 0xc020462aul
-#define GROUP 0xa06cu
 #define SUBDEVICE 0x2080u
-#define GRAPHICS 1u
-#define SCHEDULE_GROUP 0xa06c0101u
-#define SCHEDULE_CHANNEL 0xa06f0103u
-#define SET_TIMESLICE 0xa06c0103u
 #define PREEMPT 0xa06c0105u
 #define SET_INTERLEAVE_LEVEL 0xa06c0107u
 #define DISABLE_CHANNELS 0x2080110bu
-#define SET_PREEMPTION 0x20801210u
 #define CILP_SET 1u
 #define CILP 2u
 #define GET_ALLOCATED_CHANNELS 0x20801119u
@@ -53,25 +43,15 @@
 #define SLICE_US 8192u
 #define PREEMPT_US 100000u
 #define LATER_US 1500000u
-#define NO_STATUS 0xffffu
 #define ADDRESS_SPACE 0x90f1u
 #define CONTEXT_SHARE 0x9067u
 #define SHARE_ASYNC 1u
-#define DELAY 0x40u
 #define ALLOC_REQUEST 0xc030462bul
 
-struct alloc { /* NVOS64 as far as it is NVOS21 */
-    uint32_t client, parent, object, number;
-};
 struct alloc_call { /* NVOS64 */
     struct alloc made;
-    uint64_t params, rights;
+    uint64_t rights;
     uint32_t params_size, flags, status, pad;
-};
-struct control {
-    uint32_t client, object, command, flags;
-    uint64_t params;
-    uint32_t params_size, status;
 };
 struct disable {
     uint8_t is_off, pad[3];
@@ -115,15 +95,6 @@ static void note (unsigned list, const char *word, uint32_t number, uint32_t sta
         return;
     dprintf (file, "%u %s %u %#x\n", list, word, (unsigned) number, (unsigned) status);
     close (file);
-}
-
-static int make (int file, unsigned long request, void *argument) { return (int) syscall (SYS_ioctl, file, request, argument); }
-
-static uint32_t control (int file, uint32_t client, uint32_t object, uint32_t command, void *params, uint32_t size)
-{
-    struct control call = { client, object, command, 0, (uintptr_t) params, size, NO_STATUS };
-
-    return make (file, CONTROL_REQUEST, &call) == 0 ? call.status : NO_STATUS;
 }
 
 static uint32_t of_group (const struct known *group, uint32_t command, void *params, uint32_t size)
@@ -211,12 +182,10 @@ static void count_channels (const struct known *group, unsigned list)
 static uint32_t allocate (const struct known *group, uint32_t parent, uint32_t number, void *params, uint32_t *handle)
 {
     static uint32_t next = 0x7e000000;
-    struct alloc_call call = { .made = { group->made.client, parent, ++next, number },
-                               .params = (uintptr_t) params,
-                               .status = NO_STATUS };
+    struct alloc_call call = { .made = { group->made.client, parent, ++next, number, (uintptr_t) params }, .status = NO_STATUS };
 
     *handle = next;
-    return make (group->file, ALLOC_REQUEST, &call) == 0 ? call.status : NO_STATUS;
+    return call_driver (group->file, ALLOC_REQUEST, &call) == 0 ? call.status : NO_STATUS;
 }
 
 static uint32_t make_again (const struct known *group, bool is_plain, bool is_delayed, unsigned list)
@@ -313,18 +282,6 @@ static struct known *group_of (uint32_t client, uint32_t object)
     return NULL;
 }
 
-/* NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS: 12 engine; NVOS21, NVOS64: 16 params. */
-static uint32_t engine_of (const struct alloc *call)
-{
-    uint64_t params;
-    uint32_t engine = 0;
-
-    memcpy (&params, (const char *) call + 16, sizeof (params));
-    if (params != 0)
-        memcpy (&engine, (const char *) (uintptr_t) params + 12, sizeof (engine));
-    return engine;
-}
-
 static void was_made (const struct alloc *call, int file)
 {
     if (call->number == SUBDEVICE)
@@ -333,19 +290,16 @@ static void was_made (const struct alloc *call, int file)
         add (groups, &group_count, call, file);
         (void) act_all (&groups[group_count - 1], AT_GROUP);
     }
-    if ((call->number & 0xff) == 0x6f && group_of (call->client, call->parent) != NULL) {
-        uint64_t params;
-
-        memcpy (&params, (const char *) call + 16, sizeof (params));
-        if (params != 0)
-            memcpy (channel_params, (const void *) (uintptr_t) params, sizeof (channel_params));
+    if (is_channel (call) && group_of (call->client, call->parent) != NULL) {
+        if (call->params != 0)
+            memcpy (channel_params, (const void *) (uintptr_t) call->params, sizeof (channel_params));
         add (channels, &channel_count, call, file);
     }
 }
 
 static void is_to_be_made (const struct alloc *call)
 {
-    struct known *group = (call->number & 0xff) == 0x6f ? group_of (call->client, call->parent) : NULL;
+    struct known *group = is_channel (call) ? group_of (call->client, call->parent) : NULL;
     bool has_channels = false;
 
     for (unsigned i = 0; i < channel_count && group != NULL; i++)
@@ -356,7 +310,7 @@ static void is_to_be_made (const struct alloc *call)
 
 int ioctl (int file, unsigned long request, ...)
 {
-    uint32_t number = (uint32_t) request & 0xff, size = (uint32_t) request >> 16 & 0x3fff, status = 0;
+    uint32_t number = (uint32_t) request & 0xff;
     struct control *call;
     struct known *group;
     bool is_done = false;
@@ -368,8 +322,8 @@ int ioctl (int file, unsigned long request, ...)
     argument = va_arg (list, void *);
     va_end (list);
     call = argument;
-    if (((request >> 8) & 0xff) != 'F' || (number != ALLOC && (number != CONTROL || size != sizeof (*call))))
-        return make (file, request, argument);
+    if (!is_followed (request))
+        return call_driver (file, request, argument);
     if (number == CONTROL && call->command == SCHEDULE_GROUP) {
         pthread_mutex_lock (&lock);
         group = group_of (call->client, call->object);
@@ -387,12 +341,11 @@ int ioctl (int file, unsigned long request, ...)
         is_to_be_made (argument);
         pthread_mutex_unlock (&lock);
     }
-    result = make (file, request, argument);
+    result = call_driver (file, request, argument);
     if (number != ALLOC || result != 0)
         return result;
-    memcpy (&status, (char *) argument + (size == 48 ? 40 : 28), sizeof (status)); /* NVOS64, NVOS21 */
     pthread_mutex_lock (&lock);
-    if (status == 0)
+    if (status_of (argument, request) == 0)
         was_made (argument, file);
     pthread_mutex_unlock (&lock);
     return result;
