@@ -2,17 +2,13 @@
 #include "drain.h"
 #include "proc.h"
 
-#include <errno.h>
 #include <linux/seccomp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* A call that could not be received is tried again so soon. */
@@ -60,21 +56,13 @@ static void close_others (int file)
 
 void drain_apart (int listener)
 {
-    pid_t child = fork ();
-    int status = 0;
+    int made = proc_fork_apart ();
 
-    if (child == 0) {
-        pid_t second = fork ();
-
-        if (second != 0)
-            _exit (second < 0);
-        setsid ();
+    if (made > 0)
+        return;
+    if (made == 0)
         close_others (listener);
-        drain (listener);
+    drain (listener);
+    if (made == 0)
         _exit (0);
-    }
-    while (child > 0 && waitpid (child, &status, 0) < 0 && errno == EINTR)
-        continue;
-    if (child < 0 || status != 0)
-        drain (listener);
 }

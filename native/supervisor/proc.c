@@ -1,10 +1,12 @@
 /* See proc.h. */
 #include "proc.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 bool proc_text (const char *path, char *text, size_t size)
@@ -71,4 +73,22 @@ void proc_keep_from_oom_killer (void)
         return;
     (void) !write (file, "-999", 4);
     close (file);
+}
+
+int proc_fork_apart (void)
+{
+    pid_t child = fork ();
+    int status = 0;
+
+    if (child == 0) {
+        pid_t second = fork ();
+
+        if (second != 0)
+            _exit (second < 0);
+        setsid ();
+        return 0;
+    }
+    while (child > 0 && waitpid (child, &status, 0) < 0 && errno == EINTR)
+        continue;
+    return child > 0 && status == 0 ? 1 : -1;
 }

@@ -1,4 +1,4 @@
-/* What the monitor reads of processes in /proc (proc(5)). Pids are the host's. */
+/* Processes: what the monitor reads of them in /proc (proc(5)), and one that is no child. Pids are the host's. */
 #ifndef NVC_SUPERVISOR_PROC_H
 #define NVC_SUPERVISOR_PROC_H
 
@@ -17,5 +17,7 @@ long proc_status_number (pid_t pid, const char *name);
 uint64_t proc_start_time (pid_t pid);
 /* The OOM killer takes this process, and those that it makes from now on, last (oom_score_adj -999; takes CAP_SYS_RESOURCE). */
 void proc_keep_from_oom_killer (void);
+/* A process in a session of its own that is no child of this one. 0: in it; 1: in this one; -1: it cannot be made. */
+int proc_fork_apart (void);
 
 #endif

@@ -1,42 +1,32 @@
 /* See successor.h. Runs in the acceptor, and in the monitor that it becomes, before that has a tenant. */
 #include "successor.h"
+#include "proc.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/types.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* go: what it waits for; -1: it accepts at once. */
 static bool execute (const struct successor *successor, int go)
 {
-    int status = 0;
-    pid_t child = fork ();
+    char number[16], *argv[] = { successor->argv[0], successor->argv[1], successor->argv[2], successor->argv[3], NULL, NULL };
+    int made = proc_fork_apart ();
 
-    if (child == 0) {
-        char number[16], *argv[] = { successor->argv[0], successor->argv[1], successor->argv[2], successor->argv[3], NULL, NULL };
-        pid_t second = fork ();
-
-        if (second != 0)
-            _exit (second < 0);
-        setsid ();
-        fcntl (successor->socket, F_SETFD, 0);
-        if (go >= 0) {
-            fcntl (go, F_SETFD, 0);
-            snprintf (number, sizeof (number), "%d", go);
-            argv[4] = number;
-        }
-        execv (argv[0], argv);
-        _exit (127);
+    if (made != 0)
+        return made > 0;
+    fcntl (successor->socket, F_SETFD, 0);
+    if (go >= 0) {
+        fcntl (go, F_SETFD, 0);
+        snprintf (number, sizeof (number), "%d", go);
+        argv[4] = number;
     }
-    while (child > 0 && waitpid (child, &status, 0) < 0 && errno == EINTR)
-        continue;
-    return child > 0 && status == 0;
+    execv (argv[0], argv);
+    _exit (127);
 }
 
 void successor_prepare (struct successor *successor)
