@@ -196,8 +196,8 @@ def ends(log: Path, names: Sequence[str]) -> str:
 
 
 def guards() -> list[int]:
-    """Pids of all guard processes in this pid namespace: acceptor, monitors, watchdogs, supervisors, and the prober."""
-    names = ("nvc-monitor", "nvc-watchdog", "nvc-supervisor", "nvc-prober")
+    """Pids of all guard processes in this pid namespace: acceptors, monitors, watchdogs, supervisors, the prober."""
+    names = ("nvc-monitor", "nvc-successor", "nvc-watchdog", "nvc-supervisor", "nvc-prober")
     found: list[int] = []
     for entry in os.listdir("/proc"):
         with contextlib.suppress(OSError):
