@@ -19,7 +19,6 @@ from nvc.linux import rights
 from nvc.model import DriverOptions
 from nvc.request.injection import InjectionRequest, ShareRequest
 from nvc.request.options import ContainerOptions, LibraryOptions
-from nvc.request.userspec import parse_user, user_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ def _context(config: Config, options: LibraryOptions, log: Log) -> Context:
 def _configure(target: Target, config: HookConfig, request: HookRequest, log: Log, make_context: MakeContext) -> None:
     from nvc.inject.api import Config, ContainerConfig
 
-    uid, gid = parse_user(config.user) if config.user else (None, None)
+    uid, gid = config.ids()
     settings = Config(
         root=config.root,
         ldcache=config.ldcache or Config().ldcache,
@@ -111,7 +110,7 @@ def _configure(target: Target, config: HookConfig, request: HookRequest, log: Lo
         no_pivot=config.no_pivot,
         inside=target.pid is None,
         csv=config.csv_directory or Config().csv,
-        mps_user=user_id(config.mps_user, "mps.user") if config.mps_user else 0,
+        mps_user=config.mps_uid(),
     )
     container = ContainerConfig(pid=target.pid, rootfs=target.rootfs, ldconfig=ldconfig(config.ldconfig))
     asked = injection_request(request, _share_request(target))

@@ -12,7 +12,6 @@ import os
 from hook import bundle, modes, request
 from hook.runtime import edits, hooks
 from nvc.base.errors import DeviceError, InputError, reason
-from nvc.request.userspec import user_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -134,9 +133,8 @@ def _checked(
         return frozenset()
     from nvc.inject.api import Config, Context
     from nvc.request.capabilities import DriverCapabilities, wants
-    from nvc.request.userspec import parse_user
 
-    uid, gid = parse_user(config.user) if config.user else (None, None)
+    uid, gid = config.ids()
     settings = Config(
         root=config.root,
         ldcache=config.ldcache or Config().ldcache,
@@ -144,7 +142,7 @@ def _checked(
         gid=gid,
         sim=os.environ.get("NVC_SIM", ""),
         debug=config.debug,
-        mps_user=user_id(config.mps_user, "mps.user") if config.mps_user else 0,
+        mps_user=config.mps_uid(),
     )
     with Context(settings) as context:
         _require(context, asked, gpus, journal)
@@ -237,7 +235,7 @@ def _problem(root: str, path: str, row: Ipc, config: HookConfig) -> str:
     from nvc.linux import owned
     from nvc.linux.root import Root
 
-    owners = (user_id(config.mps_user, "mps.user"),) if row.variable and config.mps_user else ()
+    owners = (config.mps_uid(),) if row.variable and config.mps_user else ()
     try:
         with Root.open(root) as opened:
             found = owned.endpoint(opened.fd, path, owners, row.server)

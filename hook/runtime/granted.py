@@ -123,10 +123,9 @@ def driver_context(config: HookConfig, step: ShareStep | None) -> Context:
     """The driver that the container's hook looks at. step: options of the CDI hook."""
     from hook.inject import library_options
     from nvc.inject.api import Config, Context
-    from nvc.request.userspec import parse_user
 
     simulated = (step.sim if step else "") or os.environ.get("NVC_SIM", "")
-    uid, gid = parse_user(config.user) if config.user else (None, None)
+    uid, gid = config.ids()
     settings = Config(
         root=(step.root if step else "") or config.root,
         ldcache=config.ldcache or Config().ldcache,

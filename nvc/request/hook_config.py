@@ -63,6 +63,18 @@ class HookConfig(Record):
     mps_user: str = ""
     unknown: tuple[str, ...] = ()
 
+    def ids(self) -> tuple[int | None, int | None]:
+        """uid and gid of ``user``; None without one. Raises InputError."""
+        from nvc.request.userspec import parse_user
+
+        return parse_user(self.user) if self.user else (None, None)
+
+    def mps_uid(self) -> int:
+        """Of ``mps_user``; 0, which is root's server, without one. Raises InputError."""
+        from nvc.request.userspec import user_id
+
+        return user_id(self.mps_user, "mps.user") if self.mps_user else 0
+
 
 def decode(data: bytes, name: str, *, lenient: bool | None = None) -> HookConfig:
     """The settings in the text of a configuration file called ``name``. lenient: as for
