@@ -39,16 +39,16 @@ def serve(
     try:
         arguments = parse(argv, program)
     except UsageError as error:
-        _fail(program, error, "")
-        _print(_STDERR, usage(program))
+        process.fail(program, error, "")
+        process.say(_STDERR, usage(program))
         return 2
     if arguments.help:
-        _print(_STDOUT, usage(program))
+        process.say(_STDOUT, usage(program))
         return 0
     if arguments.version:
         from nvc import __version__
 
-        _print(_STDOUT, f"{program} (nvc-py) version {__version__}\n")
+        process.say(_STDOUT, f"{program} (nvc-py) version {__version__}\n")
         return 0
     debug = arguments.debug or os.environ.get("NVC_DEBUG_FILE", "")
     try:
@@ -59,14 +59,14 @@ def serve(
         debug = ""  # from here on the log is open, and gets the error there
         (inject or _give)(target)
     except NvcError as error:
-        return _fail(program, error, debug)
+        return process.fail(program, error, debug)
     except KeyboardInterrupt:
-        _fail(program, NvcError("interrupted"), debug)
+        process.fail(program, NvcError("interrupted"), debug)
         return 130
     except Exception as error:
         from hook.report import internal
 
-        return _fail(program, internal(error), debug)
+        return process.fail(program, internal(error), debug)
     return 0
 
 
@@ -131,18 +131,6 @@ def _named(path: str, directory: str, option: str) -> str:
     if path and not whole:
         raise InputError(f"{option} {path!r} is not an absolute path")
     return whole
-
-
-def _fail(program: str, error: NvcError, debug: str) -> int:
-    from hook import report
-
-    return report.fail(program, error, debug)
-
-
-def _print(descriptor: int, text: str) -> None:
-    from hook.report import write
-
-    write(descriptor, text)
 
 
 if __name__ == "__main__":

@@ -61,30 +61,30 @@ def serve(argv: Sequence[str], stdin: int = 0, *, program: str = PROGRAM) -> int
         theirs = program in THEIRS
         words, debug = switches(argv) if theirs else (list(argv), "")
         if (not words and not theirs) or words[:1] in (["-h"], ["-help"], ["--help"], ["help"]):
-            _print(1 if words else 2, usage(program))
+            process.say(1 if words else 2, usage(program))
             return 0 if words else 2
         if words[:1] in (["-v"], ["-version"], ["--version"]):
             from nvc import __version__
 
-            _print(1, f"{program} (nvc-py) version {__version__}\n")
+            process.say(1, f"{program} (nvc-py) version {__version__}\n")
             return 0
         steps = _steps(words, theirs=theirs)
         debug = next((values["debug"][-1] for _, values in steps if "debug" in values), debug)
         if [name for name, _ in steps if name != "noop"]:
             _run(steps, words, debug, stdin)
     except UsageError as error:
-        _fail(program, error, "")
-        _print(2, f"Try `{program} --help' for more information.\n")
+        process.fail(program, error, "")
+        process.say(2, f"Try `{program} --help' for more information.\n")
         return 1 if program in THEIRS else 2
     except NvcError as error:
-        return _fail(program, error, debug)
+        return process.fail(program, error, debug)
     except KeyboardInterrupt:
-        _fail(program, NvcError("interrupted"), debug)
+        process.fail(program, NvcError("interrupted"), debug)
         return 130
     except Exception as error:
         from hook.report import internal
 
-        return _fail(program, internal(error), debug)
+        return process.fail(program, internal(error), debug)
     return 0
 
 
@@ -328,18 +328,6 @@ _ARGUMENTS: dict[str, Callable[[Values], tuple[object, ...]]] = {
 
 def _last(values: Values, name: str) -> str:
     return values[name][-1] if name in values else ""
-
-
-def _fail(program: str, error: NvcError, debug: str) -> int:
-    from hook import report
-
-    return report.fail(program, error, debug)
-
-
-def _print(descriptor: int, text: str) -> None:
-    from hook.report import write
-
-    write(descriptor, text)
 
 
 if __name__ == "__main__":

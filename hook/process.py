@@ -1,4 +1,4 @@
-"""What the process inherits from a runtime, made harmless before anything else happens.
+"""What the process inherits from a runtime, made harmless before anything else happens; and its messages.
 
 A createContainer hook is started with the container's rootfs as its working directory and, when its entry has no
 ``env``, with the container's environment (measured: runc 1.1.5; CVE-2025-23266). Neither may choose what this process,
@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import os
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nvc.base.errors import NvcError
 
 #: Where programs of the host are searched when the runtime gave no PATH (runtimes give hooks an empty environment).
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -56,6 +60,20 @@ def absolute(path: str, directory: str) -> str:
     if not path or path.startswith("/"):
         return path
     return f"{directory}/{path}" if directory else ""
+
+
+def fail(program: str, error: NvcError, debug: str) -> int:
+    """``report.fail``, which is imported only now."""
+    from hook import report
+
+    return report.fail(program, error, debug)
+
+
+def say(descriptor: int, text: str) -> None:
+    """``report.write``, which is imported only now."""
+    from hook import report
+
+    report.write(descriptor, text)
 
 
 def _kept(environment: os._Environ[str]) -> dict[str, str]:
