@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 
 from nvc.agent.state import records
-from nvc.base.errors import ContainerError, NvcError, reason
+from nvc.base.errors import ContainerError, NvcError
 from nvc.share import change
 from nvc.share.limits import with_shares
 from nvc.share.policy import as_gpu_share
@@ -114,7 +114,7 @@ class Groups:
                 f"container {member.name}: {tenant.name} has {CONTAINERS} containers, and can have no more",
                 hint="start it when one of them has ended",
             )
-        limits = _limits(entry)
+        limits = entry.checked_limits(hint="")
         if sorted(words(limits)) != sorted(tenant.record.granted):
             raise ContainerError(
                 f"container {member.name}: its share is {'; '.join(words(limits))}, and that of the other containers "
@@ -135,8 +135,8 @@ class Groups:
         keys = {one.key for one in tenant.record.members} - {entry.record.key}
         with change.Hold(entry, lambda: keys) as first:
             try:
-                limits = tenant.limits if first is entry else _limits(first)
-                own = _limits(entry)
+                limits = tenant.limits if first is entry else first.checked_limits(hint="")
+                own = entry.checked_limits(hint="")
                 now = with_shares(own, limits)
                 if now != own:
                     entry.change(now)
@@ -151,11 +151,3 @@ class Groups:
         if member.container not in {one.container for one in left}:  # one of its name has come since
             records.unlink(self._directory, tenant.number, member.container)
         records.save(self._directory, tenant.record)
-
-
-def _limits(entry: Entry) -> Limits:
-    try:
-        return entry.limits()
-    except (OSError, ValueError) as error:
-        why = reason(error) if isinstance(error, OSError) else error
-        raise ContainerError(f"{entry.path}/limits: {why}") from None

@@ -54,7 +54,9 @@ class Tenants(Registry):
                     self.unmanaged.check(member, entry.record.group)
                     limits = None
                     if not self._is_known(member, entry.record.group):
-                        limits = _limits(entry)  # once: what is written from now on is taken up by the next look
+                        limits = entry.checked_limits(
+                            hint=""
+                        )  # once: what is written from now on is taken up by the next look
                         for part in self._parts:
                             await part.making_room(member.key, limits)
                     tenant = await self._find(member)
@@ -64,7 +66,7 @@ class Tenants(Registry):
                     elif group is not None:
                         await self._groups.join(group, entry, member, listener)
                     else:
-                        self._register(entry, limits or _limits(entry), member, connection)
+                        self._register(entry, limits or entry.checked_limits(hint=""), member, connection)
                         return START
                     return DONE
             except OSError as error:
@@ -170,13 +172,6 @@ class Tenants(Registry):
             message=str(error),
             hint=error.hint,
         )
-
-
-def _limits(entry: Entry) -> Limits:
-    try:
-        return entry.limits()
-    except (OSError, ValueError) as error:
-        raise ContainerError(f"{entry.path}/{store.LIMITS}: {error}") from None
 
 
 def _not_added(tenant: Tenant, error: OSError) -> NvcError:

@@ -78,7 +78,7 @@ def apply(
     entry comes or grows: what all tenants were promised at most; None: the store is read for it.
     Raises InputError, ContainerError.
     """
-    now = limits(entry)
+    now = entry.checked_limits()
     after, chosen = changed(now, policy, wanted, selector, inventory, force=force)
     check(after)
     if admission.grows(after, now):
@@ -149,7 +149,7 @@ def changed(
 
 def pause(entry: store.Entry, *, paused: bool) -> Limits:
     """Say in the limits of an entry whose lock is held whether it is paused; the limits. Raises ContainerError."""
-    after = limits(entry).replace(paused=paused)
+    after = entry.checked_limits().replace(paused=paused)
     write(entry, after)
     return after
 
@@ -159,7 +159,7 @@ def move(entry: store.Entry, uuid: str, memory: int) -> None:
 
     Nothing where it has no range any more. Raises ContainerError.
     """
-    now = limits(entry)
+    now = entry.checked_limits()
     gpus = tuple(
         gpu.replace(memory=min(max(memory, gpu.request), gpu.most)) if gpu.uuid == uuid and gpu.request else gpu
         for gpu in now.gpus
@@ -186,17 +186,6 @@ def places(gpus: Sequence[ResolvedGpu], selector: str, inventory: Inventory | No
         problem = "names more than one GPU" if found else "is no GPU of this container"
         raise InputError(f"{selector!r} {problem}", hint=f"it has {names}")
     return found
-
-
-def limits(entry: store.Entry) -> Limits:
-    """What an entry's container may use now. Raises ContainerError."""
-    try:
-        return entry.limits()
-    except (OSError, ValueError) as error:
-        why = reason(error) if isinstance(error, OSError) else error
-        raise ContainerError(
-            f"{entry.path}/{store.LIMITS}: {why}", hint="its programs are refused GPU memory until it is started anew"
-        ) from None
 
 
 def write(entry: store.Entry, after: Limits) -> None:

@@ -109,6 +109,14 @@ class Entry:
         finally:
             os.close(descriptor)
 
+    def checked_limits(self, hint: str = "its programs are refused GPU memory until it is started anew") -> Limits:
+        """``limits``, with an error for people; hint: of that. Raises ContainerError."""
+        try:
+            return self.limits()
+        except (OSError, ValueError) as error:
+            why = reason(error) if isinstance(error, OSError) else error
+            raise ContainerError(f"{self.path}/{LIMITS}: {why}", hint=hint) from None
+
     def change(self, changed: Limits) -> None:
         """Put other limits into force, then show them to the container; hold ``lock`` from reading the old ones on.
 

@@ -116,7 +116,7 @@ def set_share(
 def _would_change(
     entry: store.Entry, settings: Settings | None, wanted: GpuShare, selector: str, *, force: bool, as_json: bool
 ) -> int:
-    now = change.limits(entry)
+    now = entry.checked_limits()
     after, places = change.changed(now, policyfile.load(), wanted, selector, lambda: _inventory(settings), force=force)
     gpus = [(after.gpus[place].uuid, format_gpu(as_gpu_share(after.gpus[place]))) for place in places]
     differs = after.gpus != now.gpus
@@ -208,7 +208,7 @@ def suspend(container: str, timeout: float, as_json: bool, socket: str) -> None:
 def _pause(container: str, socket: str, *, paused: bool, as_json: bool) -> None:
     state = "paused" if paused else "resumed"
     with store.find(container, share_store.chosen()) as entry:
-        if paused and change.limits(entry).paused:
+        if paused and entry.checked_limits().paused:
             _done(entry, state, " already", as_json=as_json)
             return
         with share_agent.guarding(entry, socket) as agent:

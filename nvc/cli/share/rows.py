@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from nvc.base.errors import ContainerError, NvcError, reason
+from nvc.base.errors import NvcError
 from nvc.share import processes, region, store, view
 
 if TYPE_CHECKING:
-    from nvc.share.limits import Limits
     from nvc.share.view import ShareRow
 
 
@@ -33,7 +32,7 @@ def of_store(directory: str, *, pids: bool) -> tuple[list[ShareRow], list[str]]:
 
 def of_entry(entry: store.Entry, *, pids: bool) -> tuple[ShareRow, ...]:
     """One container's rows. Raises ContainerError."""
-    now = limits_of(entry)
+    now = entry.checked_limits()
     found = region_of(entry, len(now.gpus))
     numbers: dict[int, int] = {}
     if pids and found is not None:
@@ -44,17 +43,6 @@ def of_entry(entry: store.Entry, *, pids: bool) -> tuple[ShareRow, ...]:
             os.close(descriptor)
     name = store.shown_name(entry.record.name)
     return tuple(row.replace(name=name) for row in view.rows(entry.name, entry.record.key, now, found, numbers))
-
-
-def limits_of(entry: store.Entry) -> Limits:
-    """Raises ContainerError."""
-    try:
-        return entry.limits()
-    except (OSError, ValueError) as error:
-        why = reason(error) if isinstance(error, OSError) else error
-        raise ContainerError(
-            f"{entry.path}/{store.LIMITS}: {why}", hint="its programs are refused GPU memory until it is started anew"
-        ) from None
 
 
 def region_of(entry: store.Entry, gpus: int) -> region.Region | None:
