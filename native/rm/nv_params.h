@@ -354,13 +354,6 @@ NV_SIZE (NV2080_CTRL_PERF_GPUMON_ENGINE_UTIL_SAMPLE, 16);
 
 /* ctrl/ctrl503c.h */
 typedef struct NV_PACKED {
-    NvHandle hVASpace;
-    uint32_t pad4;
-    uint64_t vaSpaceToken;
-} NV503C_CTRL_REGISTER_VA_SPACE_PARAMS;
-NV_SIZE (NV503C_CTRL_REGISTER_VA_SPACE_PARAMS, 16);
-
-typedef struct NV_PACKED {
     NvHandle hMemory;
     uint32_t pad4;
     uint64_t address, size, offset;

@@ -1,4 +1,4 @@
-"""A process that is held by ptrace(2): it does nothing, and its parent is not told as it is of one that was stopped."""
+"""A process that is held by ptrace(2): it does nothing, and its parent gets no report as of a stopped one."""
 
 from __future__ import annotations
 
