@@ -168,7 +168,7 @@ struct rm {
     struct named named[NAMED_MAX];
     uint64_t doubt_until; /* rm->serial until which calls that are in no record any more may have made channels */
     bool has_lost_named; /* of one that is not confirmed there is no record any more */
-    uint32_t changed; /* GPUs whose groups changed: to be reported at the end of the call */
+    uint32_t changed; /* GPUs with changed groups: reported at the end of the call */
     uint32_t frozen; /* GPUs that rm_freeze stopped */
     uint64_t controls; /* rm's own, ever made */
     int32_t gpu_of_instance[RM_MAX_GPUS]; /* the driver's device instance -> the share's index */

@@ -52,7 +52,7 @@ static const struct control_row rows[] = {
     { 0xa06c0105, KIND_GROUP, 8, 0, control_preempt },
     { 0xa06c0106, KIND_GROUP, 4, 0, control_number },
     { 0xa06c0107, KIND_GROUP, 4, 0, NULL }, /* interleave level: of no effect among equals */
-    { 0x906f0102, KIND_CHANNEL, 16, 0, control_reset },
+    { 0x906f0102, KIND_CHANNEL, 0, VERSION_RESET, control_reset },
     { 0xa06f0103, KIND_CHANNEL, 0, VERSION_SCHEDULE, control_schedule },
     { 0xc36f0108, KIND_CHANNEL, 4, 0, control_token },
 };

@@ -142,7 +142,7 @@ void world_begin (uint64_t seed);
 void world_end (void);
 /* Time passes, and the guards do what is due; processes that were killed end. */
 void world_advance (uint64_t nanoseconds);
-/* What follows every step: continued calls whose time has come are made, ends of processes are reported. */
+/* What follows every step: continued calls that are due are made, ends of processes are reported. */
 void world_after_step (void);
 /* A call of a process, announced if the filter would; 0 or -errno. `other`: the struct that the kernel reads if the guard
  * continues the call, delay steps later; params: behind both of them, as long as the arena's. */

@@ -112,7 +112,7 @@ static void without_first_thread (struct guard *guard)
     process_forget (tenant, process);
 }
 
-/* What is remembered of a process whose end was not reported yet, and whose number another one has by now. */
+/* What is remembered of a process before its end was reported, where another one has its number by now. */
 static void number_given_again (pid_t child)
 {
     struct process *ended = tenant->processes, *found;

@@ -54,9 +54,8 @@ class Tenants(Registry):
                     self.unmanaged.check(member, entry.record.group)
                     limits = None
                     if not self._is_known(member, entry.record.group):
-                        limits = entry.checked_limits(
-                            hint=""
-                        )  # once: what is written from now on is taken up by the next look
+                        # Once: what is written from now on is taken up by the next look.
+                        limits = entry.checked_limits(hint="")
                         for part in self._parts:
                             await part.making_room(member.key, limits)
                     tenant = await self._find(member)

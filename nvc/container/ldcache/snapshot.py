@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from nvc.linux.root import Root
 
 _ETC, _NAME = CACHE.rsplit("/", 1)
-#: ldconfig's table of known libraries, whose place no option names.
+#: ldconfig's table of known libraries: no option names its place.
 _TABLE, _TABLES = "/var/cache/ldconfig", ("aux-cache", "aux-cache~")
 TABLE_FILES = tuple(f"{_TABLE}/{name}" for name in _TABLES)
 #: A larger one is not copied back, but removed: ldconfig makes it anew. Real ones have some 50 KiB.

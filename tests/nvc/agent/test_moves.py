@@ -44,7 +44,7 @@ def test_the_others_get_theirs_before_it_is_told() -> None:
 
 
 def test_other_gpus_go_on() -> None:
-    """A tenant whose limit was not taken kept limits of all other GPUs, and those to be resumed, where they were."""
+    """A tenant, its limit not taken, kept limits of all other GPUs, and those to be resumed, where they were."""
     divided: list[str] = []
     resumed: list[None] = []
 

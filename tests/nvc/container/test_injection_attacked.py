@@ -318,7 +318,7 @@ def test_a_file_that_never_ends_holds_no_start(driver_root: Path, rootfs: Path) 
 
 @pytest.mark.parametrize("is_in_time", [True, False], ids=["before it is looked up", "after"])
 def test_a_users_bundle_whose_root_becomes_a_link(driver_root: Path, tmp_path: Path, is_in_time: bool) -> None:
-    """An engine of root's starts a bundle in a directory whose user makes a link of its root: to a directory of the
+    """An engine of root's starts a bundle in a directory of a user, who makes a link of its root: to a directory of the
     host's, or of another container.
     """
     home, outside = tmp_path / "home", tmp_path / "outside"

@@ -48,7 +48,7 @@ def by_itself(server: Process, state: int, out: int) -> None:
 
 @pytest.fixture
 def container(tmp_path: Path) -> Iterator[tuple[Path, int]]:
-    """A root directory, and the device whose file system is to be its /etc: nothing reads it."""
+    """A root directory, and the device with the file system that is to be its /etc: nothing reads it."""
     device = os.open(fuse.DEVICE, os.O_RDWR)
     yield make_rootfs(tmp_path / "rootfs"), device
     os.close(device)

@@ -159,7 +159,7 @@ def test_more_memory_than_there_is_needs_oversubscription() -> None:
     ("arch", "has_effect"), [("5.2", False), ("6.0", True), ("9.0", True), ("", True), ("?", True)]
 )
 def test_oversubscription_is_refused_where_it_has_no_effect(arch: str, has_effect: bool) -> None:
-    """On a GPU whose memory does not move; at any source's request, and with less memory than there is too."""
+    """On a GPU with memory that does not move; at any source's request, and with less memory than there is too."""
     one = FIRST.replace(arch=arch)
     cases = ((Policy(), "mem=81Gi,oversubscribe=on"), (Policy(), "mem=1Gi,oversubscribe=on"))
     for policy, asked in (*cases, (rules(default="mem=1Gi,oversubscribe=on"), "")):
