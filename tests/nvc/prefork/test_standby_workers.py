@@ -138,8 +138,9 @@ def test_its_service_may_die_as_well(process: Process) -> None:
 def test_one_that_was_stopped_keeps_no_client_waiting(process: Process) -> None:
     """Attack: a container's root with the machine's processes. All that waits ends, stopped or not."""
     worker, service = idle(process)
-    os.kill(service, signal.SIGSTOP)
-    os.kill(worker, signal.SIGSTOP)
+    for pid in (service, worker):
+        os.kill(pid, signal.SIGSTOP)
+        until(lambda pid=pid: Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "T")
     begun = time.monotonic()
     assert process.whole()
     assert time.monotonic() - begun < server.LATE_S
