@@ -124,6 +124,22 @@ static bool is_early (struct tenant *tenant, const struct rm_call *call, const s
     return rm_start_of (tenant->rm, call) == RM_START_LATER && park_call (tenant, notification);
 }
 
+/* What the driver said to a call that was made; NV_OK where it says nothing. */
+static uint32_t status_of (const struct tenant *tenant, const struct rm_call *call)
+{
+    switch (rm_request_number (call->request)) {
+    case NV_ESC_RM_FREE:
+        return get32 (tenant->head, offsetof (NVOS00_PARAMETERS, status));
+    case NV_ESC_RM_CONTROL:
+        return get32 (tenant->head, offsetof (NVOS54_PARAMETERS, status));
+    case NV_ESC_RM_ALLOC:
+        return get32 (tenant->head, call->head_size == sizeof (NVOS64_PARAMETERS) ? offsetof (NVOS64_PARAMETERS, status)
+                                                                                  : offsetof (NVOS21_PARAMETERS, status));
+    default:
+        return NV_OK;
+    }
+}
+
 static struct answer decide (struct tenant *tenant, struct rm_call *call, struct call_pointers *pointers,
                              const struct seccomp_notif *notification)
 {
@@ -134,7 +150,9 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     bool is_free = number == NV_ESC_RM_FREE || number == NV_ESC_RM_VID_HEAP_CONTROL;
     int reset = rm_reset_of (tenant->rm, call);
     enum rm_verdict decision;
+    enum rm_simple simple = RM_NOT_SIMPLE;
     struct answer answer;
+    uint64_t bytes = 0;
     long result;
 
     /* Before what is freed is asked about, and so enters the ledger: won by a race it is more than its size. */
@@ -179,15 +197,19 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     tenant->status.performed++;
     if (decision == RM_PERFORM)
         retained_before_call (tenant, call);
+    if (number == NV_ESC_RM_MAP_MEMORY || number == NV_ESC_RM_MAP_MEMORY_DMA)
+        fair_mapped (tenant);
     fair_begin (tenant);
     result = arguments_perform (tenant, call, pointers);
-    if (decision == RM_PERFORM)
+    if (decision == RM_PERFORM) {
+        simple = result == 0 && status_of (tenant, call) == NV_OK ? rm_simple_of (tenant->rm, call, &bytes) : RM_NOT_SIMPLE;
         end (tenant, call, result);
+    }
     if (is_free)
         reconcile_freed (tenant);
     if (reset >= 0)
         edges_stop_again (tenant, (uint32_t) reset);
-    fair_end (tenant);
+    fair_end (tenant, simple, bytes);
     answer = written (arguments_write_back (tenant, call, pointers, thread, address), result);
     answer.head_size = call->head_size;
     return answer;
@@ -231,22 +253,6 @@ static struct answer call_on (struct tenant *tenant, struct rm_call *call, const
     if (rm_head_size (tenant->abi, call->node, call->request) == 0)
         return failed (EINVAL);
     return replay_find (tenant, notification, &answer) ? answer : handle (tenant, call, notification);
-}
-
-/* What the driver said to a call that was made; NV_OK where it says nothing. */
-static uint32_t status_of (const struct tenant *tenant, const struct rm_call *call)
-{
-    switch (rm_request_number (call->request)) {
-    case NV_ESC_RM_FREE:
-        return get32 (tenant->head, offsetof (NVOS00_PARAMETERS, status));
-    case NV_ESC_RM_CONTROL:
-        return get32 (tenant->head, offsetof (NVOS54_PARAMETERS, status));
-    case NV_ESC_RM_ALLOC:
-        return get32 (tenant->head, call->head_size == sizeof (NVOS64_PARAMETERS) ? offsetof (NVOS64_PARAMETERS, status)
-                                                                                  : offsetof (NVOS21_PARAMETERS, status));
-    default:
-        return NV_OK;
-    }
 }
 
 /* A client that was freed needs no file, and one that the driver does not know by this file may have come by another. */

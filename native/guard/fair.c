@@ -31,6 +31,11 @@
 #define RECENT_NS 100000000u
 #define STALE_NS 1000000000u
 #define CPU_READ_NS 2000000u /* so often, at most, before a call */
+/* More than the driver needs for one piece of video memory, for each of its pages (4 KiB), and to undo a mapping when a piece is freed. */
+#define PIECE_NS 1000000u
+#define PAGE_NS 500u
+#define MAPPING_NS 1000000u
+#define MOST_MAPPINGS (MOST_DEBT_NS / MAPPING_NS)
 #define MILLISECOND 1000000u
 
 static void count (struct fair *fair, uint64_t now, uint64_t nanoseconds)
@@ -83,6 +88,8 @@ static uint64_t read_cpu (uint64_t now)
     return cpu - before;
 }
 
+void fair_mapped (struct tenant *tenant) { tenant->fair.mappings += tenant->fair.mappings < MOST_MAPPINGS; }
+
 void fair_begin (struct tenant *tenant)
 {
     uint64_t now = guard_now ();
@@ -92,16 +99,36 @@ void fair_begin (struct tenant *tenant)
         read_cpu (now);
 }
 
-/* Of this thread's own work: the time in which it waits for others' locks is not counted. What short calls have taken since that clock was
- * read, CPU_READ_NS at most, is counted with the long one. */
-void fair_end (struct tenant *tenant)
+/* A piece may have been mapped by any of the calls that did: each is counted with one that is freed. */
+static uint64_t counted (struct fair *fair, uint64_t own, enum rm_simple simple, uint64_t bytes)
+{
+    uint64_t most = PIECE_NS + bytes / RM_PAGE * PAGE_NS, mappings;
+
+    if (simple == RM_NOT_SIMPLE || bytes > BURST_NS / PAGE_NS * RM_PAGE)
+        return own;
+    if (simple == RM_ALLOCATES_PIECE || own <= most)
+        return own < most ? own : most;
+    mappings = (own - most + MAPPING_NS - 1) / MAPPING_NS;
+    if (mappings <= fair->mappings) {
+        fair->mappings -= mappings;
+        return own;
+    }
+    most += fair->mappings * MAPPING_NS;
+    fair->mappings = 0;
+    return most;
+}
+
+/* Of this thread's own work: the time in which it sleeps until it has a lock is not counted. While a lock's holder runs, it is waited for on the
+ * processor (rwsem_optimistic_spin): a call counts for no more than it can take of the driver. What short calls have taken since that clock was read,
+ * CPU_READ_NS at most, is counted with the long one. */
+void fair_end (struct tenant *tenant, enum rm_simple simple, uint64_t bytes)
 {
     uint64_t now = guard_now (), taken = now - tenant->fair.begun_at, own;
 
     if (taken <= SHORT_NS)
         return;
     own = read_cpu (now);
-    fair_spent (tenant, own < taken ? own : taken);
+    fair_spent (tenant, counted (&tenant->fair, own < taken ? own : taken, simple, bytes));
 }
 
 /* Not known is taken for yes: a tenant that waits then has had its allowance. */

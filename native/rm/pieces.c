@@ -1,4 +1,5 @@
 /* Pieces of video memory whose last handle is at or below an object: what its freeing gives back. */
+#include "nv_params.h"
 #include "state.h"
 
 static void emit (const struct object *object, struct rm_piece *piece)
@@ -109,4 +110,24 @@ size_t rm_file_pieces (const struct rm *rm, uint64_t name, struct rm_piece *piec
     for (const struct client *client = file->clients; client != NULL; client = client->file_after)
         count = find (client->object, pieces, capacity, count);
     return count;
+}
+
+enum rm_simple rm_simple_of (const struct rm *rm, const struct rm_call *call, uint64_t *bytes)
+{
+    const NVOS00_PARAMETERS *head = call->head; /* of a FREE */
+    const struct rm_class *class = call->own.class; /* of an ALLOC */
+    const struct object *object;
+
+    if (call->own.kind == CALL_ALLOC && call->own.number == NV01_MEMORY_LOCAL_USER && call->params != NULL &&
+        call->params_size >= class->size) {
+        *bytes = get64 (call->params, class->size_at);
+        return RM_ALLOCATES_PIECE;
+    }
+    if (call->own.kind != CALL_FREE)
+        return RM_NOT_SIMPLE;
+    object = tracker_find (rm, head->hRoot, head->hObjectOld);
+    if (object == NULL || object->memory == NULL || object->memory->reported == 0 || object->child != NULL)
+        return RM_NOT_SIMPLE;
+    *bytes = object->memory->reported;
+    return RM_FREES_PIECE;
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #define MILLISECOND 1000000u
+#define MIB (UINT64_C (1) << 20)
 
 static uint64_t clock_now = UINT64_C (1000000000);
 
@@ -45,7 +46,7 @@ static void told (uint64_t called)
 }
 
 /* Of this thread's processor; by the test's clock the call takes the same time. */
-static void compute (struct tenant *tenant, uint64_t nanoseconds)
+static void compute_in (struct tenant *tenant, uint64_t nanoseconds, enum rm_simple simple, uint64_t bytes)
 {
     uint64_t until = fair_cpu () + nanoseconds;
 
@@ -53,15 +54,17 @@ static void compute (struct tenant *tenant, uint64_t nanoseconds)
     while (fair_cpu () < until)
         continue;
     clock_now += nanoseconds;
-    fair_end (tenant);
+    fair_end (tenant, simple, bytes);
 }
+
+static void compute (struct tenant *tenant, uint64_t nanoseconds) { compute_in (tenant, nanoseconds, RM_NOT_SIMPLE, 0); }
 
 /* In the driver, for a lock that another tenant's call holds. */
 static void sleep_in_call (struct tenant *tenant, uint64_t nanoseconds)
 {
     fair_begin (tenant);
     clock_now += nanoseconds;
-    fair_end (tenant);
+    fair_end (tenant, RM_NOT_SIMPLE, 0);
 }
 
 int main (void)
@@ -107,6 +110,27 @@ int main (void)
     tap_ok (neighbour.fair.debt < 4 * MILLISECOND, "the wait for another one's lock is not counted, whatever was computed before");
     compute (&neighbour, 30 * MILLISECOND);
     tap_ok (neighbour.fair.debt > 25 * MILLISECOND, "what a call computes is");
+
+    /* A lock whose holder runs is waited for on the processor (rwsem_optimistic_spin). */
+    again ();
+    compute_in (&neighbour, 30 * MILLISECOND, RM_ALLOCATES_PIECE, 4 * MIB);
+    tap_ok (neighbour.fair.debt < 2 * MILLISECOND, "a piece of 4 MiB takes no 30 ms: the rest was a wait for another one's lock");
+    again ();
+    compute_in (&neighbour, 30 * MILLISECOND, RM_ALLOCATES_PIECE, 512 * MIB);
+    tap_ok (neighbour.fair.debt > 25 * MILLISECOND, "a large one may");
+    /* What was mapped by many calls goes by one. */
+    again ();
+    for (unsigned i = 0; i < 100; i++)
+        fair_mapped (&storm);
+    compute_in (&storm, 30 * MILLISECOND, RM_FREES_PIECE, 4 * MIB);
+    tap_ok (storm.fair.debt > 25 * MILLISECOND, "so may the freeing of one that has many mappings");
+    storm.fair.debt = 0;
+    for (unsigned i = 0; i < 4; i++)
+        compute_in (&storm, 30 * MILLISECOND, RM_FREES_PIECE, 4 * MIB);
+    tap_ok (storm.fair.debt > 55 * MILLISECOND && storm.fair.debt < 70 * MILLISECOND, "each mapping once");
+    again ();
+    compute_in (&storm, 30 * MILLISECOND, RM_FREES_PIECE, UINT64_MAX);
+    tap_ok (storm.fair.debt > 25 * MILLISECOND, "no size is too large for the sum");
 
     again ();
     told (clock_now);
