@@ -77,9 +77,9 @@ def test_a_client_of_mps_is_held_to_its_share(guarding: Guarding, start: Starts,
         capped = 100 * _rate(held) / alone
     except Silent as refused:
         counted = tenant.refused()
-        good = "foreign-file" not in counted
-        table.add("MPS: a guarded client", goal="held, or refused", got=f"{counted}; {str(refused)[:120]}", good=good)
-        assert good, counted
+        good = bool(counted) and "foreign-file" not in counted  # one that hangs, or ends by itself, is not refused
+        table.add("MPS: a guarded client", goal="held, or refused", got=f"{counted}; {str(refused)[-200:]}", good=good)
+        assert good, f"{counted}; {refused}"
         return
     tenant.pause(True)
     paused = _rate(held, 1.0)
