@@ -55,7 +55,7 @@ enum rm_reason {
     RM_FORBIDDEN_ESCAPE, /* XFER_CMD, registry, ...: number: escape */
     RM_FORBIDDEN_CLASS,  /* physical memory, ...: number: class */
     RM_FORBIDDEN_CONTROL,
-    RM_SCHEDULING_CONTROL, /* the tenant's own timeslice, freeze, ...: answered, not performed; number: control */
+    RM_SCHEDULING_CONTROL, /* the tenant's own timeslice, freeze, ...: answered; a start without them: refused; number: control */
     RM_BAD_SIZE,         /* a struct of a size that the driver has not; number: escape, or the control whose params */
     RM_BAD_POINTER,      /* params that are missing or too short; number: escape */
     RM_TOO_MANY,         /* more records than rm keeps for a tenant; number: escape, or UVM's request */

@@ -21,9 +21,13 @@ bool start_may (struct rm *rm, const NVOS54_PARAMETERS *head)
 
     if (object == NULL || (object->kind != CLASS_GROUP && object->kind != CLASS_CHANNEL))
         return true;
-    if (outcome_allows (rm, object))
-        return schedule_before_run (rm, object) && preempt_before_run (rm, object);
-    note (rm, RM_UNKNOWN_OUTCOME, head->cmd);
+    if (!outcome_allows (rm, object)) {
+        note (rm, RM_UNKNOWN_OUTCOME, head->cmd);
+        return false;
+    }
+    if (schedule_before_run (rm, object) && preempt_before_run (rm, object))
+        return true;
+    note (rm, RM_SCHEDULING_CONTROL, head->cmd);
     return false;
 }
 
