@@ -31,7 +31,8 @@
 #define RECENT_NS 100000000u
 #define STALE_NS 1000000000u
 #define CPU_READ_NS 2000000u /* so often, at most, before a call */
-/* More than the driver needs for one piece of video memory, for each of its pages (4 KiB), and to undo a mapping when a piece is freed. */
+/* More than the driver needs for one piece of video memory, for each of its pages (4 KiB), and to undo a mapping when a piece is freed: of pieces of 64 MiB
+ * on an H100 (580.159.04), also in pages of 4 KiB, the slowest of 64 took 0.35 ms, of 256 MiB 8.9 ms, of 1 GiB 15 ms. */
 #define PIECE_NS 1000000u
 #define PAGE_NS 500u
 #define MAPPING_NS 1000000u
