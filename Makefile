@@ -76,7 +76,8 @@ test-engines: bootstrap native
 ##                STARTS= of acceptance 1 (default 100), PODS= beside restarts and of the device plugin (default 40, 100),
 ##                KILLS= of driver, kubelet, containerd (default 25), NODES= for scale (default 100; the acceptance has 1000),
 ##                QPS= requests a second of the scheduler there (default 50, its own),
-##                ALONE= seconds of a pod without driver, API server and kubelet (default 30; the acceptance has 3600)
+##                ALONE= seconds of a pod without driver, API server and kubelet (default 30; the acceptance has 3600);
+##                NVC_KUBERNETES_MACHINE=real for this machine's own GPUs (test_times.py, test_share.py)
 test-kubernetes: bootstrap native image
 	@tools/kubernetes/build '$(KUBERNETES)' '$(KUBERNETES_VERSION)'
 	@tools/bootstrap '$(PYTHON)' kubernetes

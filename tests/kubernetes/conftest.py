@@ -2,6 +2,8 @@
 
 NVC_KUBERNETES names the directory of one version's programs (tools/kubernetes/build). Everything runs in namespaces of
 the whole pytest process (tests/support/programs/enter_kubernetes.sh); nothing of it outlives that.
+NVC_KUBERNETES_MACHINE names another simulated machine; "real": this machine's own GPUs (test_times.py and test_share.py
+need no simulated one). NVC_KUBERNETES_STARTS names a file that gets the times of each start, as JSON.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from tests.support.pods import Pods
 PROGRAMS = Path(os.environ.get("NVC_KUBERNETES", "."))
 #: What -> how many, of `make test-kubernetes`.
 _COUNTS = dict(word.split("=") for word in os.environ.get("NVC_KUBERNETES_COUNTS", "").split())
-MACHINE = "h100x8"
+MACHINE = os.environ.get("NVC_KUBERNETES_MACHINE") or "h100x8"
+#: Where the times of each start go, or "".
+STARTS = os.environ.get("NVC_KUBERNETES_STARTS", "")
 #: Rows of the table at the end: what of the acceptance, its goal, what there was.
 _ROWS: list[tuple[str, str, str]] = []
 
@@ -84,7 +88,7 @@ def classes(cluster: Cluster) -> None:
 @pytest.fixture(scope="session")
 def node(cluster: Cluster, bed: Bed) -> Iterator[Node]:
     """A node that is ready, with our agent, and without a driver."""
-    node = Node(cluster, bed, MACHINE)
+    node = Node(cluster, bed, "" if MACHINE == "real" else MACHINE)
     try:
         node.start()
         yield node

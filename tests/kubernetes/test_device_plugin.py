@@ -38,7 +38,7 @@ def plugin(node: Node) -> Iterator[Node]:
     """The node with the plugin and NVIDIA's sample file: four shares of each of eight GPUs."""
     config = node.place / "device-plugin.yaml"
     config.write_bytes(SAMPLE)
-    words = [node.bed.commands.nvc, "--sim", str(node.machine), "kube", "device-plugin", f"--config={config}"]
+    words = [node.bed.commands.nvc, *node.options, "kube", "device-plugin", f"--config={config}"]
     node.run("plugin", words, lambda: allocatable(node) == 32)
     yield node
     node.stop("plugin")

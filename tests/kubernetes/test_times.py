@@ -1,7 +1,7 @@
 """How much later a pod with a share starts than one without a GPU, and what prepare takes (acceptance 8).
 
 A pod's program tells the time at which it begins, by the machine's clock since its start: what the kubelet reports
-comes up to a second later. Pods of both kinds start by turns, one after the other.
+comes up to a second later. Pods of all kinds start by turns, one after the other. Its parts are in containerd's log.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import pytest
 
 from nvc.kube.cluster import Cluster as ClusterClient
 from nvc.kube.names import RUNTIME_CLASS
-from tests.kubernetes.conftest import count
+from tests.kubernetes.conftest import MACHINE, STARTS, count
+from tests.support import start_parts
 from tests.support.cluster import Object
 from tests.support.kubenode import Node
 from tests.support.pods import Pods, claim_spec, pod
@@ -35,7 +37,7 @@ SHARE: dict[str, str | int] = {"memory": "1Gi", "compute": 1}
 
 def test_a_share_is_a_few_milliseconds_of_a_start(driver: Node, pods: Pods, measured: Measured) -> None:
     kinds = ("without a GPU, runc", "without a GPU, nvc", UNUSED, "with a share")
-    taken: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
+    taken: dict[str, list[Start]] = {kind: [] for kind in kinds}
     for _ in range(PAIRS):
         for kind, rows in taken.items():
             claims = [pods.claim(claim_spec(SHARE))] if kind in (UNUSED, "with a share") else []
@@ -43,11 +45,17 @@ def test_a_share_is_a_few_milliseconds_of_a_start(driver: Node, pods: Pods, meas
             body = pod(claims, command=TOLD, runtime_class=runtime_class)
             if kind == UNUSED:
                 del body["spec"]["containers"][0]["resources"]
-            rows.append(started(pods, driver, body))
+            rows.append(started(pods, body))
         pods.clear()
+        save(taken)  # what there is, should it be ended
     prepared = [float(row["ms"]) for row in lines(driver) if row.get("event") == "prepared"]
+    split = split_up(driver, taken)
+    save(taken, split, prepared)
 
-    base = {kind: [statistics.median(one[part] for one in rows) for part in (0, 1)] for kind, rows in taken.items()}
+    base = {
+        kind: [statistics.median(each) for each in zip(*((one.whole, one.node) for one in rows), strict=True)]
+        for kind, rows in taken.items()
+    }
     for kind, (whole, node) in base.items():
         measured(
             f"8: start of a pod {kind}, {PAIRS} pods: median of all, of the node's part",
@@ -57,6 +65,10 @@ def test_a_share_is_a_few_milliseconds_of_a_start(driver: Node, pods: Pods, meas
     for kind, goal in ((UNUSED, ""), ("with a share", "30 ms")):
         later = [mine - other for mine, other in zip(base[kind], base["without a GPU, runc"], strict=True)]
         measured(f"8: a pod {kind} starts later: all, the node's part", goal, f"{later[0]:.0f} ms, {later[1]:.0f} ms")
+    for number, part in enumerate(start_parts.PARTS):
+        known = [[split[one.pod][number] for one in rows if one.pod in split] for rows in taken.values()]
+        medians = ", ".join(f"{statistics.median(rows):.1f}" if rows else "?" for rows in known)
+        measured(f"8: medians of a part, kinds as above: {part}", "", f"{medians} ms")
     asked = sorted(api_calls(driver, pods))
     prepared.sort()
     measured(f"8: prepare with its API call, {len(prepared)} claims", "50 ms beside the call", summed(prepared))
@@ -64,21 +76,66 @@ def test_a_share_is_a_few_milliseconds_of_a_start(driver: Node, pods: Pods, meas
     assert len(prepared) >= PAIRS
 
 
+def save(
+    taken: Mapping[str, Sequence[Start]],
+    split: Mapping[str, Sequence[float]] | None = None,
+    prepared: Sequence[float] = (),
+) -> None:
+    """Write the times of each start to the file of NVC_KUBERNETES_STARTS. split: pod -> parts."""
+    if STARTS:
+        starts = {
+            kind: [vars(one) | {"parts": (split or {}).get(one.pod)} for one in rows] for kind, rows in taken.items()
+        }
+        text = json.dumps({"machine": MACHINE, "parts": start_parts.PARTS, "starts": starts, "prepared": prepared})
+        Path(STARTS).write_text(text)
+
+
 def summed(rows: list[float]) -> str:
     """rows: sorted."""
     return f"median {statistics.median(rows):.1f} ms, p99 {rows[len(rows) * 99 // 100]:.1f} ms"
 
 
-def started(pods: Pods, node: Node, body: Object) -> tuple[float, float]:
-    """Milliseconds from the request to the program's first word, and from the pod's coming to the node."""
+@dataclass(frozen=True)
+class Start:
+    """A pod's start: milliseconds of the machine's clock since its start."""
+
+    pod: str
+    begun: float
+    #: When the pod came to the node.
+    bound: float
+    #: The program's first one.
+    word: float
+
+    @property
+    def whole(self) -> float:
+        return self.word - self.begun
+
+    @property
+    def node(self) -> float:
+        return self.word - self.bound
+
+
+def started(pods: Pods, body: Object) -> Start:
+    """Start the pod, and wait for its end."""
     begun = now()
     name = pods.start(body)
     while not pods.read(name)["spec"].get("nodeName"):
         time.sleep(0.002)
     bound = now()
     pods.ended(name)
-    word = float(pods.log(name).split()[0]) * 1000
-    return word - begun, word - bound
+    return Start(name, begun, bound, float(pods.log(name).split()[0]) * 1000)
+
+
+def split_up(node: Node, taken: Mapping[str, Sequence[Start]]) -> dict[str, list[float]]:
+    """Pod -> start_parts.PARTS, in ms; without those that containerd was asked for again."""
+    marks = start_parts.marks(Path(node.place, "containerd.log").read_text())
+    booted = time.time() * 1000 - now()
+    return {
+        one.pod: start_parts.parts(marks[one.pod], booted + one.begun, booted + one.word)
+        for rows in taken.values()
+        for one in rows
+        if one.pod in marks
+    }
 
 
 def now() -> float:

@@ -1,4 +1,4 @@
-"""A node of the bed's cluster: containerd, kubelet, our agent and driver, with the GPUs of a simulated machine."""
+"""A node of the bed's cluster: containerd, kubelet, our agent and driver; its GPUs are simulated, or this machine's."""
 
 from __future__ import annotations
 
@@ -91,14 +91,19 @@ _KUBELET = {
 
 
 class Node:
-    """One node with the bed's commands. Paths are the product's defaults: the machine is the bed's own."""
+    """One node with the bed's commands. Paths are the product's defaults: the machine is the bed's own.
+
+    machine: a simulated one's name, "" for this machine's own GPUs.
+    """
 
     def __init__(self, cluster: Cluster, bed: Bed, machine: str) -> None:
         self.cluster, self.bed = cluster, bed
-        self.machine = bed.machine(machine)
+        self.machine = bed.machine(machine) if machine else None
+        #: Of our commands, for the simulated machine.
+        self.options = ["--sim", str(self.machine)] if machine else []
         self.place = bed.directory("node")
         self.cdi = CDI_DIRECTORY
-        self.env = {**cluster.env, **bed.env, "NVC_SIM": str(self.machine)}
+        self.env = {**cluster.env, **bed.env, **({"NVC_SIM": str(self.machine)} if machine else {})}
         self.daemons: dict[str, Daemon] = {}
         self._ready: dict[str, daemons.Ready] = {}
         _add_extra(Path(bed.commands.directory).parent / "lib/nvc-py")
@@ -147,12 +152,12 @@ class Node:
     def start_agent(self) -> None:
         """Raises daemons.NotReady."""
         self._write_rules()
-        words = [self.bed.commands.nvc, "--sim", str(self.machine), "agent"]
+        words = [self.bed.commands.nvc, *self.options, "agent"]
         self.run("agent", words, lambda: self.share("ls").code == 0)
 
     def share(self, *words: str) -> Result:
         """``nvc-py share``."""
-        return self.bed.call(self.bed.commands.nvc, "--sim", str(self.machine), "share", *words)
+        return self.bed.call(self.bed.commands.nvc, *self.options, "share", *words)
 
     @contextlib.contextmanager
     def rules(self, text: str) -> Iterator[None]:
@@ -218,7 +223,7 @@ class Node:
 
     def driver_words(self, config: Path, *options: str) -> list[str]:
         """The driver's command. config: its kubeconfig."""
-        words = (self.bed.commands.nvc, "--sim", str(self.machine), "kube", "driver", "--node", NAME)
+        words = (self.bed.commands.nvc, *self.options, "kube", "driver", "--node", NAME)
         return [*words, "--kubeconfig", str(config), *options]
 
     def slices(self) -> list[Object]:
