@@ -97,8 +97,10 @@ static void add_foreign (struct rm *rm, const struct rm_call *call)
 {
     NVOS55_PARAMETERS *head = call->head;
 
-    if (evidence_import (rm, call, head->hClient, head->hParent, head->hObject) == EVIDENCE_OBJECT)
+    if (evidence_import (rm, call, head->hClient, head->hParent, head->hObject) == EVIDENCE_OBJECT) {
+        tracker_find (rm, head->hClient, head->hObject)->is_foreign = true;
         return;
+    }
     share_give_back (rm, call, head->hClient, head->hParent, head->hObject);
     note (rm, RM_OVER_QUOTA, NV01_MEMORY_LOCAL_USER);
     head->status = NV_ERR_NO_MEMORY;

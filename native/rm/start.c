@@ -60,6 +60,9 @@ enum rm_verdict start_begin (struct rm *rm, struct rm_call *call)
     }
     /* A group that is not enabled, or not submitted, has channels that are started one by one. */
     __builtin_memset (params + SKIP, 0, head->paramsSize - SKIP);
+    /* The group of MPS's server runs already, and another start of it starts no channel of a client. */
+    if (group->is_foreign)
+        return RM_PERFORM;
     call->own.reserved = head->hObject;
     head->hObject = (uint32_t) group->link.key;
     head->cmd = NVA06C_CTRL_CMD_GPFIFO_SCHEDULE;

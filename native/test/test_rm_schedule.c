@@ -284,6 +284,40 @@ static void guard_starts_channels (void)
     tap_ok (fake_close (fake), "nothing is left");
 }
 
+/* MPS's server lends its group, which runs: another start of the group starts no channel of a client. */
+static void guard_starts_lent_channels (void)
+{
+    struct fake *fake = fake_open (VERSION, RM_POSTURE_GUARD);
+    struct tenant a = tenant (fake, FILE_A, 0, 1);
+    NVOS64_PARAMETERS client = { .hClass = NV01_ROOT_CLIENT }, device, group;
+    NV0080_ALLOC_PARAMETERS of_device = { 0 };
+    NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS of_group = { .engineType = COMPUTE };
+    uint32_t lent = 0, copy = 0, channels[2];
+    uint8_t params[3] = { 1, 1, 1 };
+
+    /* no guard sees these */
+    fake_driver (fake, FILE_B, ALLOC_REQUEST, &client, NULL, NULL);
+    device = (NVOS64_PARAMETERS) {
+        .hRoot = client.hObjectNew, .hObjectParent = client.hObjectNew, .hObjectNew = 1, .hClass = NV01_DEVICE_0
+    };
+    fake_driver (fake, FILE_B, ALLOC_REQUEST, &device, &of_device, NULL);
+    group = (NVOS64_PARAMETERS) {
+        .hRoot = client.hObjectNew, .hObjectParent = 1, .hObjectNew = 2, .hClass = KEPLER_CHANNEL_GROUP_A
+    };
+    fake_driver (fake, FILE_B, ALLOC_REQUEST, &group, &of_group, NULL);
+    tap_ok (fake_dup (fake, FILE_A, a.client, a.device, &lent, client.hObjectNew, 2) == 0 &&
+                fake_dup (fake, FILE_A, a.client, a.device, &copy, a.client, lent) == 0,
+            "a group is lent, and has two handles");
+    channels[0] = fake_channel (fake, FILE_A, a.client, lent);
+    channels[1] = fake_channel (fake, FILE_A, a.client, copy);
+    for (unsigned i = 0; i < 2; i++)
+        tap_ok (fake_control (fake, FILE_A, a.client, channels[i], NVA06F_CTRL_CMD_GPFIFO_SCHEDULE, params, sizeof (params)) == 0 &&
+                    fake_find (fake, a.client, channels[i])->is_started && !fake_find (fake, a.client, lent)->is_started &&
+                    (fake->given[0] & 0xffffff) == 1,
+                "a channel in it is started by itself, and nothing of that is skipped");
+    tap_ok (fake_close (fake), "nothing is left");
+}
+
 /* What would compute in a group that says another engine. */
 static void guard_engines (void)
 {
@@ -357,6 +391,7 @@ int main (void)
     guard_slices ();
     guard_starts ();
     guard_starts_channels ();
+    guard_starts_lent_channels ();
     guard_engines ();
     return tap_done ();
 }
