@@ -150,7 +150,7 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     bool is_free = number == NV_ESC_RM_FREE || number == NV_ESC_RM_VID_HEAP_CONTROL;
     int reset = rm_reset_of (tenant->rm, call);
     enum rm_verdict decision;
-    enum rm_simple simple = RM_NOT_SIMPLE;
+    enum rm_piece_call kind = RM_NO_PIECE;
     struct answer answer;
     uint64_t bytes = 0;
     long result;
@@ -165,6 +165,8 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     decision = begin (tenant, call);
     switch (decision) {
     case RM_CONTINUE:
+        if (number == NV_ESC_RM_MAP_MEMORY)
+            fair_mapped (tenant);
         if (can_become_memory (call->request)) {
             /* Of whichever node this file is, the kernel may find another one under the descriptor. */
             tenant->current->has_clients = true;
@@ -177,7 +179,7 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
         rm_forget_call (tenant->rm, call);
         if (call->own.outcome != 0)
             inflight_set_outcome (tenant, call->own.outcome);
-        if (rm_request_number (call->request) == NV_ESC_RM_ALLOC && alloc->hClass == NV01_DEVICE_0)
+        if (number == NV_ESC_RM_ALLOC && alloc->hClass == NV01_DEVICE_0)
             fair_spent (tenant, DEVICE_NS);
         return answer_continue (tenant);
     case RM_ANSWERED:
@@ -197,19 +199,19 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     tenant->status.performed++;
     if (decision == RM_PERFORM)
         retained_before_call (tenant, call);
-    if (number == NV_ESC_RM_MAP_MEMORY || number == NV_ESC_RM_MAP_MEMORY_DMA)
+    if (number == NV_ESC_RM_MAP_MEMORY_DMA)
         fair_mapped (tenant);
     fair_begin (tenant);
     result = arguments_perform (tenant, call, pointers);
     if (decision == RM_PERFORM) {
-        simple = result == 0 && status_of (tenant, call) == NV_OK ? rm_simple_of (tenant->rm, call, &bytes) : RM_NOT_SIMPLE;
+        kind = result == 0 && status_of (tenant, call) == NV_OK ? rm_piece_call_of (tenant->rm, call, &bytes) : RM_NO_PIECE;
         end (tenant, call, result);
     }
     if (is_free)
         reconcile_freed (tenant);
     if (reset >= 0)
         edges_stop_again (tenant, (uint32_t) reset);
-    fair_end (tenant, simple, bytes);
+    fair_end (tenant, kind, bytes);
     answer = written (arguments_write_back (tenant, call, pointers, thread, address), result);
     answer.head_size = call->head_size;
     return answer;

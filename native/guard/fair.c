@@ -31,8 +31,8 @@
 #define RECENT_NS 100000000u
 #define STALE_NS 1000000000u
 #define CPU_READ_NS 2000000u /* so often, at most, before a call */
-/* More than the driver needs for one piece of video memory, for each of its pages (4 KiB), and to undo a mapping when a piece is freed: of pieces of 64 MiB
- * on an H100 (580.159.04), also in pages of 4 KiB, the slowest of 64 took 0.35 ms, of 256 MiB 8.9 ms, of 1 GiB 15 ms. */
+/* More than the driver needs for one piece of video memory, for each of its pages (4 KiB), and to undo a mapping when a piece is freed: on an H100
+ * (580.159.04) the slowest of 64 took 0.35 ms of 64 MiB, 8.9 ms of 256 MiB, 15 ms of 1 GiB, but the very first one 25 ms. */
 #define PIECE_NS 1000000u
 #define PAGE_NS 500u
 #define MAPPING_NS 1000000u
@@ -100,14 +100,14 @@ void fair_begin (struct tenant *tenant)
         read_cpu (now);
 }
 
-/* A piece may have been mapped by any of the calls that did: each is counted with one that is freed. */
-static uint64_t counted (struct fair *fair, uint64_t own, enum rm_simple simple, uint64_t bytes)
+/* What of a call's own time counts. No call that maps is kept with its piece: each counts once, for the next freeing that takes longer than its size can. */
+static uint64_t bounded (struct fair *fair, uint64_t own, enum rm_piece_call kind, uint64_t bytes)
 {
     uint64_t most = PIECE_NS + bytes / RM_PAGE * PAGE_NS, mappings;
 
-    if (simple == RM_NOT_SIMPLE || bytes > BURST_NS / PAGE_NS * RM_PAGE)
+    if (kind == RM_NO_PIECE)
         return own;
-    if (simple == RM_ALLOCATES_PIECE || own <= most)
+    if (kind == RM_ALLOCATES_PIECE || own <= most)
         return own < most ? own : most;
     mappings = (own - most + MAPPING_NS - 1) / MAPPING_NS;
     if (mappings <= fair->mappings) {
@@ -120,16 +120,16 @@ static uint64_t counted (struct fair *fair, uint64_t own, enum rm_simple simple,
 }
 
 /* Of this thread's own work: the time in which it sleeps until it has a lock is not counted. While a lock's holder runs, it is waited for on the
- * processor (rwsem_optimistic_spin): a call counts for no more than it can take of the driver. What short calls have taken since that clock was read,
+ * processor (rwsem_optimistic_spin): a piece counts no more than its size can take. What short calls have taken since that clock was read,
  * CPU_READ_NS at most, is counted with the long one. */
-void fair_end (struct tenant *tenant, enum rm_simple simple, uint64_t bytes)
+void fair_end (struct tenant *tenant, enum rm_piece_call kind, uint64_t bytes)
 {
     uint64_t now = guard_now (), taken = now - tenant->fair.begun_at, own;
 
     if (taken <= SHORT_NS)
         return;
     own = read_cpu (now);
-    fair_spent (tenant, counted (&tenant->fair, own < taken ? own : taken, simple, bytes));
+    fair_spent (tenant, bounded (&tenant->fair, own < taken ? own : taken, kind, bytes));
 }
 
 /* Not known is taken for yes: a tenant that waits then has had its allowance. */

@@ -112,7 +112,7 @@ size_t rm_file_pieces (const struct rm *rm, uint64_t name, struct rm_piece *piec
     return count;
 }
 
-enum rm_simple rm_simple_of (const struct rm *rm, const struct rm_call *call, uint64_t *bytes)
+enum rm_piece_call rm_piece_call_of (const struct rm *rm, const struct rm_call *call, uint64_t *bytes)
 {
     const NVOS00_PARAMETERS *head = call->head; /* of a FREE */
     const struct rm_class *class = call->own.class; /* of an ALLOC */
@@ -124,10 +124,10 @@ enum rm_simple rm_simple_of (const struct rm *rm, const struct rm_call *call, ui
         return RM_ALLOCATES_PIECE;
     }
     if (call->own.kind != CALL_FREE)
-        return RM_NOT_SIMPLE;
+        return RM_NO_PIECE;
     object = tracker_find (rm, head->hRoot, head->hObjectOld);
     if (object == NULL || object->memory == NULL || object->memory->reported == 0 || object->child != NULL)
-        return RM_NOT_SIMPLE;
+        return RM_NO_PIECE;
     *bytes = object->memory->reported;
     return RM_FREES_PIECE;
 }

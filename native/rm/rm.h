@@ -55,7 +55,7 @@ enum rm_reason {
     RM_FORBIDDEN_ESCAPE, /* XFER_CMD, registry, ...: number: escape */
     RM_FORBIDDEN_CLASS,  /* physical memory, ...: number: class */
     RM_FORBIDDEN_CONTROL,
-    RM_SCHEDULING_CONTROL, /* the tenant's own timeslice, freeze, ...: answered; a start without them: refused; number: control */
+    RM_SCHEDULING_CONTROL, /* the tenant's own timeslice, freeze, ...: answered; a start not so held: refused; number: control */
     RM_BAD_SIZE,         /* a struct of a size that the driver has not; number: escape, or the control whose params */
     RM_BAD_POINTER,      /* params that are missing or too short; number: escape */
     RM_TOO_MANY,         /* more records than rm keeps for a tenant; number: escape, or UVM's request */
@@ -290,9 +290,9 @@ struct rm_piece {
 /* Pieces that are given back when this object is freed: those with no handle elsewhere, nor an export to a known file. Up to
  * `capacity`; returns how many there are. */
 size_t rm_pieces (const struct rm *rm, uint32_t client, uint32_t handle, struct rm_piece *pieces, size_t capacity);
-/* Of a call that was made, before rm_end: whether all that it did was to allocate or free one piece of video memory, of so many bytes. */
-enum rm_simple { RM_NOT_SIMPLE, RM_ALLOCATES_PIECE, RM_FREES_PIECE };
-enum rm_simple rm_simple_of (const struct rm *rm, const struct rm_call *call, uint64_t *bytes);
+/* Whether all that a call did is to allocate or free one piece of video memory, and of how many bytes. After the call, before rm_end. */
+enum rm_piece_call { RM_NO_PIECE, RM_ALLOCATES_PIECE, RM_FREES_PIECE };
+enum rm_piece_call rm_piece_call_of (const struct rm *rm, const struct rm_call *call, uint64_t *bytes);
 /* The process of this file has ended, and what it had is about to go: its handles and exports are none elsewhere any more. */
 void rm_file_ended (struct rm *rm, uint64_t file);
 /* The same of all clients of a file. */

@@ -1,7 +1,7 @@
 /*
  * GPFIFO_SCHEDULE: nothing else lets channels compute. The driver puts a change of a group's timeslice in force only where the group itself was started:
  * of one with channels that were started by a call for each, the first one stays, on an H100 with 580.159.04 (docs/measured/h100-580.md). So a call
- * for a channel of a group becomes its group's. With bEnable 0 the driver does not stop a group (seen on an H200): it is not asked to.
+ * for a channel of a group of the tenant's own becomes its group's. With bEnable 0 the driver does not stop a group (seen on an H200): it is not asked to.
  * RESET_CHANNEL may start one: what the firmware does with a channel that is stopped is not known.
  */
 #include "nv_params.h"
@@ -60,7 +60,7 @@ enum rm_verdict start_begin (struct rm *rm, struct rm_call *call)
     }
     /* A group that is not enabled, or not submitted, has channels that are started one by one. */
     __builtin_memset (params + SKIP, 0, head->paramsSize - SKIP);
-    /* The group of MPS's server runs already, and another start of it starts no channel of a client. */
+    /* MPS's server lends a group that runs already: another start of it starts no channel that a client made in it. */
     if (group->is_foreign)
         return RM_PERFORM;
     call->own.reserved = head->hObject;

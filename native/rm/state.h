@@ -86,7 +86,7 @@ struct object {
     bool is_stopped; /* channel: by rm_freeze */
     bool has_asked; /* group */
     bool is_found; /* group: it was not seen to be made */
-    bool is_foreign; /* group: a duplicate of the host's (MPS) or another tenant's */
+    bool is_foreign; /* a duplicate of an object of the host's (MPS) or another tenant's */
     bool is_counted; /* in its client's maker's `reported` */
     uint8_t context_state; /* group, channel without one: preempt.c */
 };

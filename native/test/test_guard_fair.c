@@ -46,7 +46,7 @@ static void told (uint64_t called)
 }
 
 /* Of this thread's processor; by the test's clock the call takes the same time. */
-static void compute_in (struct tenant *tenant, uint64_t nanoseconds, enum rm_simple simple, uint64_t bytes)
+static void compute_in (struct tenant *tenant, uint64_t nanoseconds, enum rm_piece_call kind, uint64_t bytes)
 {
     uint64_t until = fair_cpu () + nanoseconds;
 
@@ -54,17 +54,17 @@ static void compute_in (struct tenant *tenant, uint64_t nanoseconds, enum rm_sim
     while (fair_cpu () < until)
         continue;
     clock_now += nanoseconds;
-    fair_end (tenant, simple, bytes);
+    fair_end (tenant, kind, bytes);
 }
 
-static void compute (struct tenant *tenant, uint64_t nanoseconds) { compute_in (tenant, nanoseconds, RM_NOT_SIMPLE, 0); }
+static void compute (struct tenant *tenant, uint64_t nanoseconds) { compute_in (tenant, nanoseconds, RM_NO_PIECE, 0); }
 
 /* In the driver, for a lock that another tenant's call holds. */
 static void sleep_in_call (struct tenant *tenant, uint64_t nanoseconds)
 {
     fair_begin (tenant);
     clock_now += nanoseconds;
-    fair_end (tenant, RM_NOT_SIMPLE, 0);
+    fair_end (tenant, RM_NO_PIECE, 0);
 }
 
 int main (void)
@@ -122,6 +122,8 @@ int main (void)
     again ();
     for (unsigned i = 0; i < 100; i++)
         fair_mapped (&storm);
+    compute_in (&storm, 30 * MILLISECOND, RM_ALLOCATES_PIECE, 4 * MIB);
+    tap_ok (storm.fair.debt < 2 * MILLISECOND, "an allocation undoes no mapping");
     compute_in (&storm, 30 * MILLISECOND, RM_FREES_PIECE, 4 * MIB);
     tap_ok (storm.fair.debt > 25 * MILLISECOND, "so may the freeing of one that has many mappings");
     storm.fair.debt = 0;
@@ -129,8 +131,11 @@ int main (void)
         compute_in (&storm, 30 * MILLISECOND, RM_FREES_PIECE, 4 * MIB);
     tap_ok (storm.fair.debt > 55 * MILLISECOND && storm.fair.debt < 70 * MILLISECOND, "each mapping once");
     again ();
-    compute_in (&storm, 30 * MILLISECOND, RM_FREES_PIECE, UINT64_MAX);
+    compute_in (&storm, 30 * MILLISECOND, RM_FREES_PIECE, UINT64_C (1) << 62);
     tap_ok (storm.fair.debt > 25 * MILLISECOND, "no size is too large for the sum");
+    for (unsigned i = 0; i < 2000; i++)
+        fair_mapped (&storm);
+    tap_ok (storm.fair.mappings == 1000, "no more mappings are kept than a debt can have");
 
     again ();
     told (clock_now);

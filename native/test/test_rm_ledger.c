@@ -163,39 +163,12 @@ static void raced_memory (void)
             "M2: memory that no record had is looked at like any other when it is freed");
     tap_ok (fake_charged (bed.fake, 0) == 32 * MIB, "and charged until then");
     fake_driver (bed.fake, FILE_A, FREE_REQUEST, &head, NULL, NULL);
-    tap_ok (rm_simple_of (bed.fake->rm, &call, &bytes) == RM_FREES_PIECE && bytes == 32 * MIB, "its freeing is that of one piece");
+    tap_ok (rm_piece_call_of (bed.fake->rm, &call, &bytes) == RM_FREES_PIECE && bytes == 32 * MIB,
+            "its freeing is that of one piece");
     rm_end (bed.fake->rm, &call, 0);
     tap_ok (fake_charged (bed.fake, 0) == 0, "and no longer");
     tap_ok (fake_free (bed.fake, FILE_A, bed.client, HANDLE + 7) == NV_ERR_OBJECT_NOT_FOUND && bed.fake->decision == RM_PERFORM,
             "the freeing of what is not there is the driver's to answer");
-    tap_ok (fake_close (bed.fake), "nothing is left");
-}
-
-/* By that it is counted how long the driver needs at the most (guard/fair.c). */
-static void simple (void)
-{
-    struct bed bed = open_bed ();
-    struct fake_memory_params memory = { .common.size = 1 * MIB };
-    NVOS64_PARAMETERS head = {
-        .hRoot = bed.client, .hObjectParent = bed.device, .hObjectNew = HANDLE, .hClass = NV01_MEMORY_LOCAL_USER
-    };
-    NVOS00_PARAMETERS device = { .hRoot = bed.client, .hObjectOld = bed.device };
-    struct rm_call call = {
-        .node = RM_NODE_CONTROL, .file = FILE_A, .request = ALLOC_REQUEST, .head = &head, .head_size = sizeof (head)
-    };
-    struct rm_call freed = { .node = RM_NODE_CONTROL, .file = FILE_A, .request = FREE_REQUEST, .head = &device, .head_size = 16 };
-    uint64_t bytes = 0;
-
-    head.pAllocParms = (NvP64) (uintptr_t) &memory;
-    call.params = &memory, call.params_size = sizeof (memory);
-    (void) rm_begin (bed.fake->rm, &call);
-    memory.common.size = 2 * MIB; /* the driver says what it took */
-    tap_ok (rm_simple_of (bed.fake->rm, &call, &bytes) == RM_ALLOCATES_PIECE && bytes == 2 * MIB,
-            "of the size that the driver says");
-    rm_end (bed.fake->rm, &call, -1);
-    tap_ok (rm_begin (bed.fake->rm, &freed) == RM_PERFORM && rm_simple_of (bed.fake->rm, &freed, &bytes) == RM_NOT_SIMPLE,
-            "the freeing of a device is not that of a piece");
-    rm_end (bed.fake->rm, &freed, -1);
     tap_ok (fake_close (bed.fake), "nothing is left");
 }
 
@@ -391,7 +364,6 @@ int main (void)
     raced ();
     raced_memory ();
     raced_beyond_quota ();
-    simple ();
     unknown ();
     channels ();
     charges ();
