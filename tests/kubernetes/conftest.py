@@ -3,7 +3,7 @@
 NVC_KUBERNETES names the directory of one version's programs (tools/kubernetes/build). Everything runs in namespaces of
 the whole pytest process (tests/support/programs/enter_kubernetes.sh); nothing of it outlives that.
 NVC_KUBERNETES_MACHINE names another simulated machine; "real": this machine's own GPUs (test_times.py and test_share.py
-need no simulated one). NVC_KUBERNETES_STARTS names a file that gets the times of each start, as JSON.
+need no simulated one). NVC_KUBERNETES_STARTS names a file to which the times of each start are written, as JSON.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROGRAMS = Path(os.environ.get("NVC_KUBERNETES", "."))
 #: What -> how many, of `make test-kubernetes`.
 _COUNTS = dict(word.split("=") for word in os.environ.get("NVC_KUBERNETES_COUNTS", "").split())
 MACHINE = os.environ.get("NVC_KUBERNETES_MACHINE") or "h100x8"
-#: Where the times of each start go, or "".
+#: The file for the times of each start; "": none.
 STARTS = os.environ.get("NVC_KUBERNETES_STARTS", "")
 #: Rows of the table at the end: what of the acceptance, its goal, what there was.
 _ROWS: list[tuple[str, str, str]] = []

@@ -1,7 +1,7 @@
 """How much later a pod with a share starts than one without a GPU, and what prepare takes (acceptance 8).
 
 A pod's program tells the time at which it begins, by the machine's clock since its start: what the kubelet reports
-comes up to a second later. Pods of all kinds start by turns, one after the other. Its parts are in containerd's log.
+comes up to a second later. Pods of all kinds start by turns. The parts of a start are in containerd's log.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def test_a_share_is_a_few_milliseconds_of_a_start(driver: Node, pods: Pods, meas
                 del body["spec"]["containers"][0]["resources"]
             rows.append(started(pods, body))
         pods.clear()
-        save(taken)  # what there is, should it be ended
+        save(taken)  # the test may be ended before its last start
     prepared = [float(row["ms"]) for row in lines(driver) if row.get("event") == "prepared"]
     split = split_up(driver, taken)
     save(taken, split, prepared)
@@ -97,13 +97,13 @@ def summed(rows: list[float]) -> str:
 
 @dataclass(frozen=True)
 class Start:
-    """A pod's start: milliseconds of the machine's clock since its start."""
+    """A pod's start: times of ``now``."""
 
     pod: str
     begun: float
     #: When the pod came to the node.
     bound: float
-    #: The program's first one.
+    #: When the program wrote its first word.
     word: float
 
     @property

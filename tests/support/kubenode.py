@@ -190,7 +190,7 @@ class Node:
         for directory in {cgroupview.ROOT, *cgroupview.ROOT.glob("*/")}:
             if directory.is_mount() and (directory / "cgroup.procs").exists():
                 (directory / self.bed.token).mkdir(exist_ok=True)
-                _prepare(directory, directory / self.bed.token)
+                _prepare_cgroup(directory, directory / self.bed.token)
         # kubelet's own sockets are below it, and a kernel takes 107 bytes.
         gates = {"KubeletInUserNamespace": True, **dict.fromkeys(_gates(self.cluster.gates), True)}
         config = {**_KUBELET, "cgroupRoot": f"/{self.bed.token}", "featureGates": gates}
@@ -299,13 +299,13 @@ def _gates(text: str) -> list[str]:
     return [word.partition("=")[0] for word in text.split(",") if word]
 
 
-def _prepare(parent: Path, child: Path) -> None:
-    """Have processes be able to go there, and kubelet find its controllers."""
-    # cgroup v1's cpusets are empty at first, and then no process can go there. The root of v2 has none.
+def _prepare_cgroup(parent: Path, child: Path) -> None:
+    """Make the child take processes, and give it the controllers that kubelet needs."""
+    # cgroup v1's cpusets are empty at first, and then no process can go there. The root of v2 has no such file.
     for name in ("cpuset.cpus", "cpuset.mems"):
         if (parent / name).exists() and (child / name).exists():
             (child / name).write_text((parent / name).read_text())
-    # Pure v2: without systemd the groups below the top may have none of its controllers.
+    # v2 alone: without systemd the groups below the top may have none of its controllers.
     if parent == cgroupview.ROOT:
         for controller in (parent / "cgroup.controllers").read_text().split():
             with contextlib.suppress(OSError):  # kubelet says which of them it needs

@@ -168,7 +168,7 @@ def class_race(one: Attack) -> None:
 
 
 def heir_race(one: Attack) -> None:
-    """So it does when another process than the one that is counted won it, and a call shows what it is."""
+    """So it does when another process than the one that is counted won it, and a later call shows it to the guard."""
     one.begin("heir-race", 200000)
     assert one.main
     assert one.main.wait(30) == -signal.SIGKILL

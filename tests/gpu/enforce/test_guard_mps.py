@@ -77,14 +77,15 @@ def test_a_client_of_mps_is_held_to_its_share(guarding: Guarding, start: Starts,
         capped = 100 * _rate(held) / alone
     except Silent as refused:
         counted = tenant.refused()
-        good = bool(counted) and "foreign-file" not in counted  # one that hangs, or ends by itself, is not refused
+        hangs = "said nothing" in str(refused)
+        good = not hangs and bool(counted) and "foreign-file" not in counted  # nor is one refused that ends by itself
         table.add("MPS: a guarded client", goal="held, or refused", got=f"{counted}; {str(refused)[-200:]}", good=good)
         assert good, f"{counted}; {refused}"
         return
     tenant.pause(True)
     paused = _rate(held, 1.0)
     tenant.pause(False)
-    held.end()  # after SIGKILL the next client's context failed twice on an H100 (CUDA_ERROR_LAUNCH_FAILED)
+    held.end()  # the next client's context failed on an H100 all the same (CUDA_ERROR_LAUNCH_FAILED)
     time.sleep(3)
     quota = start("quota", "malloc", "fill", 64 * GIB, tenant=tenant)
     seen = quota.line()  # it holds everything until it is told a line

@@ -134,15 +134,15 @@ def test_the_killed_leave_nothing(
 ) -> None:
     kills, at_once = 96, 8
     tenant = guarding.tenant(memory=16 * GIB)
-    said = bed.directory("kill")
-    phases = said / "phases"
+    place = bed.directory("kill")
+    phases = place / "phases"
     phases.write_bytes(bytes(kills))
     lives = random.Random(5)
     before, mine = used_mib(), set[int]()
 
     def begin(index: int) -> subprocess.Popen[bytes]:
         command = tenant.wrap([str(programs / "victim"), str(phases), str(index)])
-        with (said / str(index)).open("wb") as output:
+        with (place / str(index)).open("wb") as output:
             victim = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
         mine.add(victim.pid)
         return victim
@@ -177,7 +177,7 @@ def test_the_killed_leave_nothing(
 
     allocating = phases.read_bytes().count(4)
     by_themselves = [
-        (end, (said / str(index)).read_bytes()[-200:]) for index, end in enumerate(ends) if end != -signal.SIGKILL
+        (end, (place / str(index)).read_bytes()[-200:]) for index, end in enumerate(ends) if end != -signal.SIGKILL
     ]
     good = not by_themselves and empty and settled and not left
     table.add(

@@ -74,7 +74,7 @@ void attack_command_race (int argc, char **argv)
     say ("made", made);
 }
 
-/* A class that becomes video memory. How many pieces there were. */
+/* A class that becomes video memory, until there are as many pieces as that. How many there were. */
 static unsigned win (struct bed *bed, uint32_t class, unsigned rounds, unsigned most)
 {
     struct memory params = memory_of (64 * MIB);
