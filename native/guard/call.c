@@ -165,8 +165,6 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     decision = begin (tenant, call);
     switch (decision) {
     case RM_CONTINUE:
-        if (number == NV_ESC_RM_MAP_MEMORY)
-            fair_mapped (tenant);
         if (can_become_memory (call->request)) {
             /* Of whichever node this file is, the kernel may find another one under the descriptor. */
             tenant->current->has_clients = true;
@@ -199,8 +197,6 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     tenant->status.performed++;
     if (decision == RM_PERFORM)
         retained_before_call (tenant, call);
-    if (number == NV_ESC_RM_MAP_MEMORY_DMA)
-        fair_mapped (tenant);
     fair_begin (tenant);
     result = arguments_perform (tenant, call, pointers);
     if (decision == RM_PERFORM) {

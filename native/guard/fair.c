@@ -31,12 +31,10 @@
 #define RECENT_NS 100000000u
 #define STALE_NS 1000000000u
 #define CPU_READ_NS 2000000u /* so often, at most, before a call */
-/* More than the driver needs for one piece of video memory, for each of its pages (4 KiB), and to undo a mapping when a piece is freed: on an H100
+/* More than the driver needs for one piece of video memory, and for each of its pages (4 KiB): on an H100
  * (580.159.04) the slowest of 64 took 0.35 ms of 64 MiB, 8.9 ms of 256 MiB, 15 ms of 1 GiB, but the very first one 25 ms. */
 #define PIECE_NS 1000000u
 #define PAGE_NS 500u
-#define MAPPING_NS 1000000u
-#define MOST_MAPPINGS (MOST_DEBT_NS / MAPPING_NS)
 #define MILLISECOND 1000000u
 
 static void count (struct fair *fair, uint64_t now, uint64_t nanoseconds)
@@ -89,8 +87,6 @@ static uint64_t read_cpu (uint64_t now)
     return cpu - before;
 }
 
-void fair_mapped (struct tenant *tenant) { tenant->fair.mappings += tenant->fair.mappings < MOST_MAPPINGS; }
-
 void fair_begin (struct tenant *tenant)
 {
     uint64_t now = guard_now ();
@@ -100,23 +96,12 @@ void fair_begin (struct tenant *tenant)
         read_cpu (now);
 }
 
-/* What of a call's own time counts. No call that maps is kept with its piece: each counts once, for the next freeing that takes longer than its size can. */
-static uint64_t bounded (struct fair *fair, uint64_t own, enum rm_piece_call kind, uint64_t bytes)
+/* What of a call's own time counts. Mappings of a piece, which no guard sees, are undone uncounted as they were made. */
+static uint64_t bounded (uint64_t own, enum rm_piece_call kind, uint64_t bytes)
 {
-    uint64_t most = PIECE_NS + bytes / RM_PAGE * PAGE_NS, mappings;
+    uint64_t most = PIECE_NS + bytes / RM_PAGE * PAGE_NS;
 
-    if (kind == RM_NO_PIECE)
-        return own;
-    if (kind == RM_ALLOCATES_PIECE || own <= most)
-        return own < most ? own : most;
-    mappings = (own - most + MAPPING_NS - 1) / MAPPING_NS;
-    if (mappings <= fair->mappings) {
-        fair->mappings -= mappings;
-        return own;
-    }
-    most += fair->mappings * MAPPING_NS;
-    fair->mappings = 0;
-    return most;
+    return kind == RM_NO_PIECE || own < most ? own : most;
 }
 
 /* Of this thread's own work: the time in which it sleeps until it has a lock is not counted. While a lock's holder runs, it is waited for on the
@@ -129,7 +114,7 @@ void fair_end (struct tenant *tenant, enum rm_piece_call kind, uint64_t bytes)
     if (taken <= SHORT_NS)
         return;
     own = read_cpu (now);
-    fair_spent (tenant, bounded (&tenant->fair, own < taken ? own : taken, kind, bytes));
+    fair_spent (tenant, bounded (own < taken ? own : taken, kind, bytes));
 }
 
 /* Not known is taken for yes: a tenant that waits then has had its allowance. */

@@ -14,7 +14,6 @@ struct fair {
     uint64_t debt, counted_at; /* ns of the driver's time, at that time (CLOCK_MONOTONIC ns) */
     uint64_t until;            /* its calls wait; 0: no need */
     uint64_t begun_at;         /* the current call (CLOCK_MONOTONIC ns) */
-    uint64_t mappings;         /* made, and not counted yet with a freeing */
     _Atomic uint64_t closed;   /* ns that closing its files took, and that are not counted yet */
 };
 
@@ -26,8 +25,6 @@ uint64_t fair_cpu (void); /* of the calling thread, ns */
 /* Around a call of the driver: what it took is the tenant's debt; of one that allocates or frees a piece of so many bytes, no more than that can take. */
 void fair_begin (struct tenant *tenant);
 void fair_end (struct tenant *tenant, enum rm_piece_call kind, uint64_t bytes);
-/* A call maps memory: the freeing of the piece that it maps takes longer. */
-void fair_mapped (struct tenant *tenant);
 /* Milliseconds that the tenant's calls have to wait; 0: none. */
 int fair_wait (struct tenant *tenant, uint64_t now);
 

@@ -94,6 +94,11 @@ static void close_later (const struct guard *guard, struct closing closing)
 
 void closer_add (const struct guard *guard, int file) { close_later (guard, (struct closing) { .file = file }); }
 
+void closer_free_client (const struct guard *guard, int file, uint32_t client)
+{
+    close_later (guard, (struct closing) { .file = file, .client = client, .is_counted = true });
+}
+
 void held_file_close (struct tenant *tenant, int file)
 {
     close_later (tenant->guard, (struct closing) { .file = file, .is_counted = true });

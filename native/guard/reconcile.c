@@ -95,15 +95,21 @@ static bool has_rank (const struct process *process, uint32_t gpu, enum offender
 
 /* The tenant holds more than was granted, and calls of some processes were continued (suspects). Ended are the suspects that hold
  * more than before; if none does, the other processes that do, for which the calls may have been made; and if none does either,
- * the numbers are old, and the suspects are ended all the same. */
+ * the numbers are old, and the suspects are ended all the same. What is counted for a process that has ended goes with its clients. */
 static void select_offender (struct tenant *tenant, uint32_t gpu)
 {
-    bool is_suspected = false, is_found = false;
+    bool is_suspected = false, is_found = false, is_orphaned = false;
 
-    for (unsigned i = 0; i < tenant->process_end; i++)
-        is_suspected |= tenant->processes[i].serial != 0 &&
-                        tenant->processes[i].excess[gpu] > tenant->processes[i].excess_before[gpu];
+    for (unsigned i = 0; i < tenant->process_end; i++) {
+        const struct process *process = &tenant->processes[i];
+        bool grew = process->serial != 0 && process->excess[gpu] > process->excess_before[gpu];
+
+        is_suspected |= grew;
+        is_orphaned |= grew && process->dead;
+    }
     is_suspected &= tenant->suspects != 0;
+    if (is_suspected && is_orphaned)
+        is_found = unconfirmed_free_clients (tenant);
     for (enum offender_rank rank = RANK_SUSPECT_THAT_GREW; is_suspected && !is_found && rank <= RANK_SUSPECT; rank++)
         for (unsigned i = 0; i < tenant->process_end; i++)
             if (has_rank (&tenant->processes[i], gpu, rank)) {

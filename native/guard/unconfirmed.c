@@ -8,7 +8,9 @@
  * counted by process: what one gives back, or has less than the ledger, is of no account for another.
  */
 #include "unconfirmed.h"
+#include "edges.h"
 #include "guard_private.h"
+#include "held_files.h"
 #include "process.h"
 #include "reconcile.h"
 #include "tenant.h"
@@ -124,6 +126,25 @@ void unconfirmed_forget (struct tenant *tenant)
     /* One that never called the driver may have UVM's file. */
     for (uint32_t gpu = 0; !has_filter && gpu < tenant->limits.gpu_count; gpu++)
         tenant->raced[gpu] = tenant->raced_reported[gpu] = 0;
+}
+
+bool unconfirmed_free_clients (struct tenant *tenant)
+{
+    bool any = false;
+
+    for (unsigned i = tenant->unconfirmed_count; i-- > 0;) {
+        struct unconfirmed_file held = tenant->unconfirmed[i];
+        uint64_t serial = rm_maker_of (tenant->rm, held.client);
+        const struct process *maker = process_by_serial (tenant, serial);
+
+        if (serial == 0 || (maker != NULL && !maker->dead))
+            continue;
+        tenant->unconfirmed[i] = tenant->unconfirmed[--tenant->unconfirmed_count];
+        edges_forget (&tenant->edges, held.client);
+        closer_free_client (tenant->guard, held.file, held.client);
+        any = true;
+    }
+    return any;
 }
 
 /* A file that goes at a time of the guard's choosing takes with it what is reported, and as much that is won at that moment would not show. */

@@ -252,6 +252,8 @@ bool rm_has_object (const struct rm *rm, uint32_t client, uint32_t handle);
 bool rm_is_scheduled (const struct rm *rm, uint64_t file, uint32_t client);
 /* The open file that the client was made on; 0: it is not known. */
 uint64_t rm_file_of (const struct rm *rm, uint32_t client);
+/* The file that the client was entered with, whichever it was moved to since; 0: it is not known. */
+uint64_t rm_maker_of (const struct rm *rm, uint32_t client);
 /* Clients that are, or were when they were entered, of this file: up to `capacity`; returns how many there are. */
 size_t rm_clients_of (const struct rm *rm, uint64_t file, uint32_t *clients, size_t capacity);
 /* Whether a continued call of this file's came to what was not found: a client perhaps, whatever the call was to make. */

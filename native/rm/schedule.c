@@ -157,6 +157,13 @@ uint64_t rm_file_of (const struct rm *rm, uint32_t client)
     return object != NULL ? object->client->file->link.key : 0;
 }
 
+uint64_t rm_maker_of (const struct rm *rm, uint32_t client)
+{
+    const struct object *object = tracker_find (rm, client, client);
+
+    return object != NULL ? object->client->maker : 0;
+}
+
 unsigned rm_groups (const struct rm *rm, int gpu)
 {
     unsigned count = 0;

@@ -293,8 +293,7 @@ void external_file_closed (struct rm *rm, uint64_t file);
 /* evidence.c: objects of a guard's tenant that the ledger does not have, asked about, and entered as the driver reports them.
  * UNUSABLE: there is one, and no record of it could be made. */
 enum evidence { EVIDENCE_NONE, EVIDENCE_OBJECT, EVIDENCE_UNUSABLE };
-/* The same of a handle below `parent` that was just made over memory of another tenant's or the host's: charged, if the quota has room for
- * it. */
+/* The same of a handle below `parent` that was just made over memory of another tenant's or the host's: charged, if the quota has room. */
 enum evidence evidence_import (struct rm *rm, const struct rm_call *call, uint32_t client, uint32_t parent, uint32_t handle);
 enum evidence evidence_of (struct rm *rm, const struct rm_call *call, uint32_t client, uint32_t handle);
 /* A client that the driver knows: a call on it through this file succeeded, or the driver was asked. It enters, and the continued ALLOC that

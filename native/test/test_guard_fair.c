@@ -118,24 +118,12 @@ int main (void)
     again ();
     compute_in (&neighbour, 30 * MILLISECOND, RM_ALLOCATES_PIECE, 512 * MIB);
     tap_ok (neighbour.fair.debt > 25 * MILLISECOND, "a large one may");
-    /* What was mapped by many calls goes by one. */
     again ();
-    for (unsigned i = 0; i < 100; i++)
-        fair_mapped (&storm);
-    compute_in (&storm, 30 * MILLISECOND, RM_ALLOCATES_PIECE, 4 * MIB);
-    tap_ok (storm.fair.debt < 2 * MILLISECOND, "an allocation undoes no mapping");
     compute_in (&storm, 30 * MILLISECOND, RM_FREES_PIECE, 4 * MIB);
-    tap_ok (storm.fair.debt > 25 * MILLISECOND, "so may the freeing of one that has many mappings");
-    storm.fair.debt = 0;
-    for (unsigned i = 0; i < 4; i++)
-        compute_in (&storm, 30 * MILLISECOND, RM_FREES_PIECE, 4 * MIB);
-    tap_ok (storm.fair.debt > 55 * MILLISECOND && storm.fair.debt < 70 * MILLISECOND, "each mapping once");
+    tap_ok (storm.fair.debt < 2 * MILLISECOND, "nor does its freeing");
     again ();
-    compute_in (&storm, 30 * MILLISECOND, RM_FREES_PIECE, UINT64_C (1) << 62);
+    compute_in (&storm, 30 * MILLISECOND, RM_FREES_PIECE, UINT64_MAX);
     tap_ok (storm.fair.debt > 25 * MILLISECOND, "no size is too large for the sum");
-    for (unsigned i = 0; i < 2000; i++)
-        fair_mapped (&storm);
-    tap_ok (storm.fair.mappings == 1000, "no more mappings are kept than a debt can have");
 
     again ();
     told (clock_now);

@@ -37,6 +37,7 @@ ATTACKS: dict[str, tuple[tuple[str, ...], Answers, set[str]]] = {
     "command-race": (("500",), {}, set()),
     "class-race": (("300",), {}, set()),
     "heir-race": (("200000",), {}, set()),
+    "orphan-race": (("2048",), {"won": 1}, {OVER}),
     "race-free": (("60", "0"), {"beyond": 0}, set()),
     "phantom": ((), {"taken": 0x19, "kept": 10}, {OVER}),
     "uvm-batch": ((), {"kept": 1024, "freed": 0}, set()),
@@ -70,7 +71,7 @@ ATTACKS: dict[str, tuple[tuple[str, ...], Answers, set[str]]] = {
     "unseen": ((), {"mapped": 0, "pieces": 8}, {OVER}),
 }
 #: Those that go on until they are killed, and those whose excess is seen afterwards, and then ends in a freeze.
-HOLDS, LATE = ("flood", "stalled"), ("class-race", "heir-race", "race-free")
+HOLDS, LATE = ("flood", "stalled"), ("class-race", "heir-race", "orphan-race", "race-free")
 #: Those that make calls, or clients, without end.
 FLOODS = ("flood", "bomb", "storm", "command-race", "size-race", "scheduling", "type")
 #: Those that the guard does not hold yet, and why: tests of them are expected to fail.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -170,9 +171,17 @@ def class_race(one: Attack) -> None:
 def heir_race(one: Attack) -> None:
     """So it does when another process than the one that is counted won it, and a later call shows it to the guard."""
     one.begin("heir-race", 200000)
-    assert one.main
-    assert one.main.wait(30) == -signal.SIGKILL
+    assert one.main and one.main.wait(30) == -signal.SIGKILL
     assert {"over-quota", "toctou-killed"} <= reasons(one)
+
+
+def orphan_race(one: Attack) -> None:
+    """What is counted for a process that has ended goes with its client: another one has the file, and made no call."""
+    one.begin("orphan-race", 2048)
+    assert one.get("won") == 1
+    time.sleep(2)  # the driver is asked once a second at least
+    assert one.is_within()
+    one.go()
 
 
 def race_free(one: Attack) -> None:
@@ -180,8 +189,7 @@ def race_free(one: Attack) -> None:
     for way, rounds in ((0, 60), (1, 60), (2, 60), (3, 600)):
         kept = 0
         one.begin("race-free", rounds, way)
-        assert one.main
-        assert one.main.stdout
+        assert one.main and one.main.stdout
         for line in iter(one.main.stdout.readline, ""):
             if not line.startswith("kept="):
                 break
@@ -343,6 +351,7 @@ EVERY = {
         command_race,
         class_race,
         heir_race,
+        orphan_race,
         race_free,
         uvm_batch,
         event_race,

@@ -39,6 +39,7 @@ static const struct {
     { "event-race", attack_event_race },
     { "uvm-busy", attack_uvm_busy },
     { "heir-race", attack_heir_race },
+    { "orphan-race", attack_orphan_race },
     { "uvm-thread", attack_uvm_thread },
     { "uvm-slow", attack_uvm_slow },
     { "reused", attack_reused },

@@ -100,8 +100,8 @@ long entry_32 (long number, long one, long two, long three);
 typedef void attack (int argc, char **argv);
 attack attack_type, attack_wrapped, attack_heap, attack_classes, attack_duplicate, attack_sizes, attack_pointers, attack_scheduling,
     attack_foreign;                                                            /* calls.c */
-attack attack_size_race, attack_command_race, attack_class_race, attack_event_race, attack_heir_race, attack_storm,
-    attack_flood; /* races.c */
+attack attack_size_race, attack_command_race, attack_class_race, attack_event_race, attack_heir_race, attack_orphan_race,
+    attack_storm, attack_flood; /* races.c */
 attack attack_child, attack_passed, attack_queued, attack_exec, attack_bomb, attack_traced, attack_victim,
     attack_reused; /* processes.c */
 attack attack_entries, attack_uring, attack_churn, attack_unchanged, attack_batch, attack_contexts;                /* other.c */

