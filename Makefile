@@ -77,7 +77,7 @@ test-engines: bootstrap native
 ##                KILLS= of driver, kubelet, containerd (default 25), NODES= for scale (default 100; the acceptance has 1000),
 ##                QPS= requests a second of the scheduler there (default 50, its own),
 ##                ALONE= seconds of a pod without driver, API server and kubelet (default 30; the acceptance has 3600);
-##                NVC_KUBERNETES_MACHINE=real for this machine's own GPUs (test_times.py, test_share.py)
+##                NVC_KUBERNETES_MACHINE=real for this machine's own GPUs (tried with -k share_is_a_few)
 test-kubernetes: bootstrap native image
 	@tools/kubernetes/build '$(KUBERNETES)' '$(KUBERNETES_VERSION)'
 	@tools/bootstrap '$(PYTHON)' kubernetes

@@ -104,8 +104,8 @@ static uint64_t bounded (uint64_t own, enum rm_piece_call kind, uint64_t bytes)
     return kind == RM_NO_PIECE || own < most ? own : most;
 }
 
-/* Of this thread's own work: the time in which it sleeps until it has a lock is not counted. While a lock's holder runs, it is waited for on the
- * processor (rwsem_optimistic_spin): a piece counts no more than its size can take. What short calls have taken since that clock was read,
+/* Of this thread's own work: the time in which it sleeps until it has a lock is not counted. While the holder of a lock runs, a thread that waits
+ * for it spins (rwsem_optimistic_spin): a piece counts no more than its size can take. What short calls have taken since that clock was read,
  * CPU_READ_NS at most, is counted with the long one. */
 void fair_end (struct tenant *tenant, enum rm_piece_call kind, uint64_t bytes)
 {

@@ -37,7 +37,7 @@ bool closer_start (struct guard *guard);
 void closer_stop (struct guard *guard);
 /* By it: a file that is not the tenant's, or not its burden (fair.c). */
 void closer_add (const struct guard *guard, int file);
-/* The same of the client's file, after the client was freed: all that is below it goes, whichever process has the file. */
+/* By it: the client is freed with all its objects, whichever process has its file, and the file is closed. */
 void closer_free_client (const struct guard *guard, int file, uint32_t client);
 
 #endif

@@ -31,8 +31,8 @@ bool unconfirmed_is_reported (const struct tenant *tenant);
 void unconfirmed_forget (struct tenant *tenant);
 /* The calls of the process are confirmed: its files are let go, of a tenant that has won nothing. */
 void unconfirmed_clear (struct tenant *tenant, uint64_t serial);
-/* Frees the clients that such calls named and whose process has ended: what was won on them is of others that have their file, and of none that is
- * known. Whether there were any. */
+/* Frees the clients of ended processes that such calls named: other processes have their files, and what was won on them. Nothing tells which these
+ * are. Whether there were any. */
 bool unconfirmed_free_clients (struct tenant *tenant);
 /* It ended. */
 void unconfirmed_release (struct tenant *tenant, uint64_t serial);

@@ -37,8 +37,8 @@ static uint64_t ask_size (struct rm *rm, uint64_t file, uint32_t client, uint32_
     return (uint64_t) entry.data * SURFACE_UNIT;
 }
 
-/* Memory whose size or GPU is not known would be charged nothing; memory beyond the quota was won by a raced call, for which a process is ended
- * (reconcile.c). Both stay unknown, and are charged as what the driver reports beyond the ledger. */
+/* Memory of unknown size or GPU would be charged nothing. Memory beyond the quota was won by a raced call, and ends a process (reconcile.c). Both
+ * stay unknown, and are charged as what the driver reports beyond the ledger. */
 static bool enter_memory (struct rm *rm, uint64_t file, uint32_t client, uint32_t parent, uint32_t handle, uint32_t class)
 {
     int gpu = tracker_gpu_of (rm, client, parent);

@@ -55,7 +55,7 @@ enum rm_reason {
     RM_FORBIDDEN_ESCAPE, /* XFER_CMD, registry, ...: number: escape */
     RM_FORBIDDEN_CLASS,  /* physical memory, ...: number: class */
     RM_FORBIDDEN_CONTROL,
-    RM_SCHEDULING_CONTROL, /* the tenant's own timeslice, freeze, ...: answered; a start not so held: refused; number: control */
+    RM_SCHEDULING_CONTROL, /* the tenant's own timeslice, freeze, ...: answered; a start without one: refused; number: control */
     RM_BAD_SIZE,         /* a struct of a size that the driver has not; number: escape, or the control whose params */
     RM_BAD_POINTER,      /* params that are missing or too short; number: escape */
     RM_TOO_MANY,         /* more records than rm keeps for a tenant; number: escape, or UVM's request */
@@ -315,11 +315,11 @@ void rm_forget_unconfirmed (struct rm *rm);
  * made anything at any time. */
 void rm_outcome_over (struct rm *rm, uint64_t outcome);
 void rm_outcome_none (struct rm *rm, uint64_t outcome);
-/* Whether rm_begin would refuse this call because it starts a group in which such an allocation may have made a channel. LATER: it may not, once
- * those that are not over, or of which nothing was found yet, have shown what they made. */
 /* The GPU of the channel that the call, of which nothing is done yet, resets; -1: it resets none. What the driver does with a channel that is stopped it
  * does not say: not while one has to stay off. */
 int rm_reset_of (const struct rm *rm, const struct rm_call *call);
+/* Whether rm_begin would refuse this call because it starts a group in which such an allocation may have made a channel. LATER: it may not, once
+ * those that are not over, or of which nothing was found yet, have shown what they made. */
 enum rm_start { RM_START_NOW, RM_START_LATER, RM_START_NEVER } rm_start_of (struct rm *rm, const struct rm_call *call);
 #define RM_CONTEXT_BYTES ((uint64_t) 9 << 19)
 /* How often that fell, of whichever GPU: what the driver said before is more than it says now. */

@@ -111,7 +111,7 @@ int main (void)
     compute (&neighbour, 30 * MILLISECOND);
     tap_ok (neighbour.fair.debt > 25 * MILLISECOND, "what a call computes is");
 
-    /* A lock whose holder runs is waited for on the processor (rwsem_optimistic_spin). */
+    /* While the holder of a lock runs, a thread that waits for it spins (rwsem_optimistic_spin). */
     again ();
     compute_in (&neighbour, 30 * MILLISECOND, RM_ALLOCATES_PIECE, 4 * MIB);
     tap_ok (neighbour.fair.debt < 2 * MILLISECOND, "a piece of 4 MiB takes no 30 ms: the rest was a wait for another one's lock");

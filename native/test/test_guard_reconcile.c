@@ -4,7 +4,12 @@
 #include "guard/guard_private.h"
 #include "guard/process.h"
 #include "guard/reconcile.h"
+#include "guard/unconfirmed.h"
+#include "rm/state.h"
 #include "tap.h"
+
+#include <fcntl.h>
+#include <unistd.h>
 
 #define MILLISECOND UINT64_C (1000000)
 #define SECOND (1000 * MILLISECOND)
@@ -23,6 +28,49 @@ static struct process *process_at (unsigned place)
     return process;
 }
 
+static void hold (uint32_t client)
+{
+    tenant->unconfirmed[tenant->unconfirmed_count++] = (struct unconfirmed_file) { .file = open ("/dev/null", O_RDONLY | O_CLOEXEC),
+                                                                                   .client = client,
+                                                                                   .serial = process_at (9)->serial };
+}
+
+/* Of a raced call's client: 0 is one that the call makes, 44 one that the ledger does not have. */
+static void free_clients (struct guard *guard)
+{
+    struct process *ended = process_at (5), *other = process_at (6);
+    struct {
+        int file;
+        uint32_t client;
+        bool is_counted;
+    } closing = { 0 };
+
+    if (pipe (guard->closing) != 0)
+        return;
+    ended->dead = true;
+    tracker_client (tenant->rm, ended->serial, 41);
+    tracker_client (tenant->rm, other->serial, 42);
+    rm_move_client (tenant->rm, 41, other->serial);
+    hold (0);
+    hold (42);
+    hold (44);
+    tap_ok (!unconfirmed_free_clients (tenant) && tenant->unconfirmed_count == 3, "the client of a living process is not freed");
+    hold (41);
+    tap_ok (unconfirmed_free_clients (tenant) && tenant->unconfirmed_count == 3 &&
+                read (guard->closing[0], &closing, sizeof (closing)) == sizeof (closing) && closing.client == 41,
+            "that of an ended one is, whichever process uses it since");
+    close (closing.file);
+    for (unsigned i = 0; i < 3; i++)
+        close (tenant->unconfirmed[i].file);
+    tenant->unconfirmed_count = 0;
+    close (guard->closing[0]);
+    close (guard->closing[1]);
+    guard->closing[0] = guard->closing[1] = -1;
+    rm_close_file (tenant->rm, other->serial);
+    for (unsigned i = 5; i < 10; i++)
+        tenant->processes[i] = (struct process) { 0 };
+}
+
 int main (void)
 {
     static struct guard guard;
@@ -33,6 +81,7 @@ int main (void)
     pthread_mutex_lock (&tenant->lock);
     tenant->limits.gpu_count = 1;
     atomic_store (&tenant->called_at, now); /* tenants that make no call: test_guard_quiet.c */
+    free_clients (&guard);
     process = process_at (0);
 
     reconcile_at (tenant, process, now + MILLISECOND);

@@ -2,8 +2,8 @@
 
 NVC_KUBERNETES names the directory of one version's programs (tools/kubernetes/build). Everything runs in namespaces of
 the whole pytest process (tests/support/programs/enter_kubernetes.sh); nothing of it outlives that.
-NVC_KUBERNETES_MACHINE names another simulated machine; "real": this machine's own GPUs (test_times.py and test_share.py
-need no simulated one). NVC_KUBERNETES_STARTS names a file to which the times of each start are written, as JSON.
+NVC_KUBERNETES_MACHINE names another simulated machine; "real": this machine's own GPUs (tried with the starts of
+test_times.py). NVC_KUBERNETES_STARTS names a file to which the times of each start are written, as JSON.
 """
 
 from __future__ import annotations

@@ -152,32 +152,32 @@ static void race_for_orphan (struct bed *bed, pid_t maker, uint64_t size)
 void attack_orphan_race (int argc, char **argv)
 {
     uint64_t size = (uint64_t) (argc > 0 ? atoi (argv[0]) : 64) * MIB;
-    int told[2], alive[2];
+    int result[2], life[2];
     char won = 0;
 
-    if (pipe (told) != 0 || pipe (alive) != 0)
+    if (pipe (result) != 0 || pipe (life) != 0)
         exit (4);
     if (fork () == 0) {
         struct bed bed = bed_open ();
         pid_t maker = getpid ();
         uint32_t handle;
 
-        close (alive[1]);
+        close (life[1]);
         while (bed_memory (&bed, &handle, 64 * MIB) == 0)
             continue;
         if (fork () == 0) {
-            close (told[1]);
-            (void) !read (alive[0], &won, 1);
+            close (result[1]);
+            (void) !read (life[0], &won, 1);
             _exit (0);
         }
         if (fork () == 0) {
             race_for_orphan (&bed, maker, size);
-            _exit (write (told[1], "w", 1) != 1);
+            _exit (write (result[1], "w", 1) != 1);
         }
         _exit (0);
     }
-    close (told[1]);
-    say ("won", read (told[0], &won, 1) == 1);
+    close (result[1]);
+    say ("won", read (result[0], &won, 1) == 1);
     hold ();
 }
 
