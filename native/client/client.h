@@ -21,6 +21,12 @@
 #define NVC_AGENT_SOCKET "/run/nvc/agent/run"
 #endif
 
+// Milliseconds that the client waits for the work, for each second of --timeout, of which the work has at most five one after the other: its input,
+// the driver (two), the container, what is undone. Another number is for tests.
+#ifndef NVC_ANSWER_MILLISECONDS
+#define NVC_ANSWER_MILLISECONDS 6000
+#endif
+
 // The agent's directory, unless config.toml names another one: it is there from the first agent on until the machine's end.
 #define AGENT_DIRECTORY "/run/nvc/agent"
 
@@ -33,6 +39,8 @@ enum {
     REQUEST_LIMIT = 96 * 1024, // fits a socket's smallest usual send buffer
     REQUEST_DESCRIPTORS = 4, // standard input, output, error; working directory
     READY_MILLISECONDS = 1000, // until 'R' or 'N'; an agent that is busy for longer is of no use
+    TIMEOUT_SECONDS = 10, // of --timeout where none is given, and of a shorter one
+    TIMEOUT_LIMIT = 86400, // nvc/cli/settings.py
     PATH_LIMIT = 4096,
     FILE_LIMIT = 1024 * 1024, // of a config.json or config.toml that is looked at here
     EDIT_SKIPPED = 3, // exit code of the work for nvc-runtime: nothing was done, the Python program is to do it
@@ -54,7 +62,7 @@ struct place {
     char launcher[PATH_LIMIT]; // the Python program
 };
 
-enum outcome { BECOME_PYTHON, ENDED };
+enum outcome { BECOME_PYTHON, ENDED, LATE };
 
 // Finds the installation from the path of this executable; 0, or -1 when it cannot be told.
 int place_find (struct place *place);
@@ -65,8 +73,12 @@ size_t request_make (const struct place *place, char *const words[], char *const
 // Whether the agent may take these words; it checks them itself.
 int request_wanted (const char *name, char *const words[]);
 
-// Sends the request and waits for its end. ENDED: *status is a wait status, or -1 when the connection broke.
-enum outcome session_run (const char *request, size_t length, int *status);
+// The greatest --timeout among the words, in seconds.
+int request_timeout (char *const words[]);
+
+// Sends the request and waits for its end, but not for ever. ENDED: *status is a wait status, or -1 when the connection broke. LATE: there was no
+// answer in the time of such a --timeout; the work was ended as far as it can be, and may be half done.
+enum outcome session_run (const char *request, size_t length, int timeout, int *status);
 
 // Whether the agent may edit the config.json of the command that runtime_become was called for.
 int runtime_wanted (void);

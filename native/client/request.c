@@ -53,6 +53,33 @@ int request_wanted (const char *name, char *const words[])
     return strcmp (last, "prestart") == 0 || strcmp (last, "createRuntime") == 0;
 }
 
+// Digits and a fraction, rounded up; what else a number may look like counts as the greatest.
+static int seconds_of (const char *text)
+{
+    int seconds = 0;
+    for (; *text >= '0' && *text <= '9' && seconds < TIMEOUT_LIMIT; text++)
+        seconds = seconds * 10 + (*text - '0');
+    if (*text == '.')
+        text += 1 + strspn (text + 1, "0123456789");
+    return *text || seconds >= TIMEOUT_LIMIT ? TIMEOUT_LIMIT : seconds + 1;
+}
+
+int request_timeout (char *const words[])
+{
+    int most = TIMEOUT_SECONDS;
+    for (; *words; words++) {
+        size_t length = strcspn (*words, "=");
+        // An option may be shortened. A word that means something else makes the wait longer, never shorter.
+        if (length < 3 || strncmp (*words, "--timeout", length) != 0)
+            continue;
+        const char *value = (*words)[length] ? *words + length + 1 : words[1];
+        int seconds = value ? seconds_of (value) : 0;
+        if (seconds > most)
+            most = seconds;
+    }
+    return most;
+}
+
 size_t request_make (const struct place *place, char *const words[], char *const environment[], char *buffer)
 {
     // The server's workers have their modules in memory: they must be those of this installation.
