@@ -7,7 +7,8 @@
 # BENCH_FLAGS  as for make bench;  PYTEST_FLAGS  further options of pytest, quoted as for sh:  -k 'podman or doctor'
 # NVC_GPU_LOADERS  directory with loaders of Vulkan, EGL and OpenCL for tests/gpu/test_graphics.py, which says what; without it, skipped
 # NO_BENCH     set to anything: no measurements
-# CUDA_VISIBLE_DEVICES  the UUID of the GPU that tests/gpu/enforce and tests/gpu/bench measure (default: the first), for runs on several GPUs at once
+# CUDA_VISIBLE_DEVICES  the UUID of the GPU that tests/gpu/enforce and tests/gpu/bench measure (default: the first), for runs on several GPUs at once.
+#              attacks, sequences, open, lent and engines have programs that use the first: those on its machine alone
 # NVC_GPU_PARTS  of tests/gpu/enforce only these parts, with commas: quota,kill,seen,cap,tenants,overhead,start,frameworks,
 #              containers,refs,two (two GPUs, else skipped),kinds,oversubscribe; of the guard: trace,fairness,caps2,attach,guardcost,guardquota,many,attacks,faults,stop,requests,
 #              computed,ranks (two GPUs, else skipped),lent (imports),open (attacks and facts for what is open),engines (of groups and channels),sequences (hostile ones; NVC_PLAYED_SECONDS: how long,

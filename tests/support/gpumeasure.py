@@ -106,6 +106,11 @@ def nodes(*minors: int) -> tuple[LimitsNode, ...]:
     return tuple(LimitsNode(kind, os.minor(numbers[path]), numbers[path]) for path, kind in kinds.items())
 
 
+def total_mib() -> int:
+    """Memory of the GPU that is measured, MiB. Raises CalledProcessError."""
+    return int(smi("--query-gpu=memory.total", "--format=csv,noheader,nounits").splitlines()[chosen()])
+
+
 def used_mib(index: int | None = None) -> int:
     """Memory in use on a GPU, as the driver says to a process without a share; MiB.
 

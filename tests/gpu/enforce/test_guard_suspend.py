@@ -1,12 +1,13 @@
 """``share suspend`` and ``resume`` on a GPU: how long memory takes each way, and that programs compute what they would.
 
-NVC_GPU_SUSPENDS: rounds of the training (default 4). NVC_GPU_NOTEBOOKS: how many take turns (default 8, of 16 GiB: what
-sleeps takes as much of the host's memory).
+NVC_GPU_SUSPENDS: rounds of the training (default 4). NVC_GPU_NOTEBOOKS: how many of 16 GiB take turns (default: as many
+as 1.6 of that GPU had; what sleeps takes as much of the host's memory).
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
@@ -23,7 +24,7 @@ from tests.support import leftovers
 from tests.support.agent_tenants import AgentTenant, RunningAgent
 from tests.support.bed import Bed
 from tests.support.frameworks import require
-from tests.support.gpumeasure import first_gpu, nodes, used_mib
+from tests.support.gpumeasure import first_gpu, nodes, total_mib, used_mib
 from tests.support.share_table import Table
 from tests.support.spoken import Silent, Spoken
 
@@ -38,7 +39,7 @@ WAKES_S = 0.2
 QUIET_S = 3.0
 #: Seconds for 10 GiB each way (issue's goal); a neighbour's loss in points of its rate alone.
 GOAL_S, POINTS = 2.0, 2.0
-NOTEBOOKS, NOTEBOOK_GIB = int(os.environ.get("NVC_GPU_NOTEBOOKS", "8")), 16
+NOTEBOOK_GIB = 16
 
 
 @pytest.fixture
@@ -150,7 +151,8 @@ def _events(agent: RunningAgent, event: str, since: float) -> list[dict[str, Any
 def test_idle_notebooks_take_turns(agent: RunningAgent, held: Any, table: Table) -> None:
     """More than fit: idle ones sleep when another needs the memory, and wake for their next cell."""
     mib = NOTEBOOK_GIB * 1024 - 2048  # beside the context
-    tenants = [agent.tenant(memory=NOTEBOOK_GIB * GIB, idle=1) for _ in range(NOTEBOOKS)]
+    count = int(os.environ.get("NVC_GPU_NOTEBOOKS", "0")) or math.ceil(1.6 * total_mib() / 1024 / NOTEBOOK_GIB)
+    tenants = [agent.tenant(memory=NOTEBOOK_GIB * GIB, idle=1) for _ in range(count)]
     programs: list[Spoken] = []
 
     def threads() -> str:
@@ -189,7 +191,7 @@ def test_idle_notebooks_take_turns(agent: RunningAgent, held: Any, table: Table)
     beyond = max(took - out - back for _, took, _, out, back in woken)
     late = max(seen for _, _, seen, _, _ in woken)
     good = table.add(
-        f"{NOTEBOOKS} idle notebooks of {NOTEBOOK_GIB} GiB, one cell after the other",
+        f"{count} idle notebooks of {NOTEBOOK_GIB} GiB, one cell after the other",
         goal="each answers within another one's suspend, its own resume and a second; none wakes without a cell",
         got=f"{asleep} asleep at first; {len(woken)} woken, {len(wrong)} wrongly; answered after "
         + ", ".join(f"{took:.1f} ({out:.1f} out, {back:.1f} back)" for _, took, _, out, back in woken)
