@@ -116,6 +116,7 @@ def test_the_next_client_of_mps(
         after.line()
         _rate(after, 0.3)
         got, good = f"{_rate(after):.0f}/s", True
+        after.kill()  # the server would wait for it
     except Silent as failed:
         got, good = str(failed).rpartition(":")[2], False
     ended = f"{'guarded' if guarded else 'plain'} one that ended {'with' if queued else 'without'} work"
