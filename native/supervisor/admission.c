@@ -135,8 +135,11 @@ static enum admission admit (struct monitor *self, const struct runtime_message 
 
 void admission_refuse (const struct monitor *self, const struct runtime_message *message, const char *why)
 {
+    struct pollfd filter = { .fd = message->listener };
     char more[CONTAINER_STATE_ID + 128];
 
+    if (poll (&filter, 1, 0) == 1 && (filter.revents & POLLHUP) != 0)
+        return; /* every process that had the filter has ended, by itself */
     if (message->pidfd >= 0)
         syscall (SYS_pidfd_send_signal, message->pidfd, SIGKILL, NULL, 0);
     snprintf (more, sizeof (more), "\"container\": \"%s\", \"ended\": %d, \"message\": \"%s\"", message->state.id,

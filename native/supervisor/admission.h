@@ -12,7 +12,8 @@
 /* A container's first listener, or one that no monitor took: returns when the tenant is over, or the listener is another process's, or
  * the container is refused. The exit status. */
 int admission_run (struct monitor *self, struct runtime_message *message, struct successor *successor);
-/* SIGKILL to the message's process. The listener is kept until no process is left that could be answered ENOSYS. why: for the log. */
+/* SIGKILL to the message's process. The listener is kept until no process is left that could be answered ENOSYS; none is: nothing
+ * is done. why: for the log. */
 void admission_refuse (const struct monitor *self, const struct runtime_message *message, const char *why);
 /* For an agent that finds this process gone, and the listener with it (nvc/agent/admission.py): DIRECTORY/pending/PID says which process
  * is to be ended. message NULL: none. */

@@ -177,7 +177,9 @@ class Acceptors:
                     os.unlink(f"{place}/{name}")
                     words = first.split()
                     ended = [ending.end_cgroup(line) for line in cgroups]
-                    if len(words) == 2 and (ending.end_process(int(words[0]), int(words[1])) or any(ended)):
+                    if len(words) == 2 and not ending.has_ended(int(words[0])):
+                        ended.append(ending.end_process(int(words[0]), int(words[1])))
+                    if len(words) == 2 and any(ended):
                         message = "the acceptor that had its listener was killed"
                         self._journal.write("refused", pid=int(words[0]), ended=True, message=message)
         except (OSError, ValueError):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+import select
 import signal
 import time
 
 from nvc.agent.state import records
+from nvc.base.errors import ContainerError
 from nvc.share.store import start_time
 
 TYPE_CHECKING = False
@@ -20,6 +23,13 @@ CGROUP, KILL = "cgroup", "cgroup.kill"
 _LIMIT = 1 << 20
 #: Looks at a cgroup of version 1, whose processes may make others meanwhile.
 _ROUNDS = 100
+#: Seconds from the end of the last process with a filter until the kernel says so: before Linux 6.11 with its parent's
+#: wait for it.
+HANG_UP_SECONDS = 0.5
+
+
+class EndedError(ContainerError):
+    """What is known of a container is of a process that has ended."""
 
 
 def end(directory: str, record: TenantRecord) -> bool:
@@ -99,13 +109,49 @@ def pin(pid: int) -> int:
         return -1
 
 
+def has_ended(pid: int) -> bool:
+    """Whether there is no process of this number, or one that its parent has not waited for."""
+    pidfd = pin(pid)
+    try:
+        return pidfd < 0 or bool(_poll(pidfd))
+    finally:
+        if pidfd >= 0:
+            os.close(pidfd)
+
+
 def end_filtered(pid: int, pinned: int) -> bool:
-    """End a process that has a filter; False when there is none."""
+    """End a process that has a filter; False when there is none, or it has ended."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:  # a newline in the name is escaped there
             filtered = any(line.split() == [b"Seccomp:", b"2"] for line in file)
-        if filtered:
-            signal.pidfd_send_signal(pinned, signal.SIGKILL)
-        return filtered
+        if not filtered or _poll(pinned):  # a zombie has one
+            return False
+        signal.pidfd_send_signal(pinned, signal.SIGKILL)
+        return True
     except OSError:
         return False
+
+
+def has_no_process(listener: int) -> bool:
+    """Whether no process is left that has the listener's filter: it does not come off, and each child has it, too.
+
+    That the first process has ended does not say so.
+    """
+    return bool(_poll(listener) & select.POLLHUP)
+
+
+async def has_hung_up(listener: int) -> bool:
+    """The same within HANG_UP_SECONDS."""
+    until = time.monotonic() + HANG_UP_SECONDS
+    while not has_no_process(listener):
+        if time.monotonic() > until:
+            return False
+        await asyncio.sleep(0.01)
+    return True
+
+
+def _poll(descriptor: int) -> int:
+    """What is to be read from it; of a process's: whether it has ended."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return sum(event for _, event in poll.poll(0))

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 
+from nvc.agent.ending import EndedError
 from nvc.agent.state import records
 from nvc.base.errors import AgentError, ContainerError, reason
 from nvc.base.record import Record
@@ -32,6 +34,8 @@ _LIMIT = 64 << 10
 MAX_REGISTRATIONS = 4096
 #: Of those that may hold no more, looked at with each new one.
 _PRUNED = 4
+#: Of those that were forgotten, remembered: more than can be forgotten while a listener is on its way.
+_FORGOTTEN = 256
 _HINT = "nvc-runtime registers each container that it starts: start it with nvc-runtime (docs/user/agent.md)"
 
 
@@ -76,6 +80,8 @@ class Registrations:
         self._last = 0
         #: Where the next look for those that hold no more begins.
         self._pruned = 0
+        #: The last that were forgotten.
+        self._forgotten: deque[Registration] = deque(maxlen=_FORGOTTEN)
         try:
             os.makedirs(self._directory, 0o700, exist_ok=True)
             for name in sorted(os.listdir(self._directory)):
@@ -145,7 +151,7 @@ class Registrations:
     def arrived(self, process: ContainerProcess) -> Registration:
         """The registration of the container that sent a listener, bound to its first process.
 
-        Raises ContainerError for one that is not registered, AgentError.
+        Raises ContainerError for one that is not registered, EndedError for one that was; AgentError.
         """
         first = process.first or process.pid
         found = self._of(process.container)
@@ -155,7 +161,8 @@ class Registrations:
             return bound[-1]
         pending = [one for one in found if not one.pid and _is_bundle(one, process.bundle)]
         if not pending or not first:
-            raise ContainerError(f"container {process.container} is not registered with the agent", hint=_HINT)
+            failure = EndedError if self._has_ended(process.container, first) else ContainerError
+            raise failure(f"container {process.container} is not registered with the agent", hint=_HINT)
         return self._bound(pending[-1], first)
 
     def prune(self, most: int | None = None) -> None:
@@ -167,6 +174,12 @@ class Registrations:
             else:
                 self._remove(number)
         self._pruned %= max(1, len(self._by_number))
+
+    def _has_ended(self, container: str, first: int) -> bool:
+        """Whether there was a registration for this process, or of its runtime's."""
+        known = (self._by_number[number] for number in self._named.get(container, ()))
+        before = [*self._forgotten, *(one for one in known if not one.is_valid)]
+        return any(one.container == container and one.pid in (0, first) for one in before)
 
     def _of(self, container: str) -> list[Registration]:
         """Those of a container's id that hold."""
@@ -181,7 +194,7 @@ class Registrations:
             return pending
         started = start_time(pid)
         if started < 0:
-            raise ContainerError(f"container {pending.container}: its first process, {pid}, has ended")
+            raise EndedError(f"container {pending.container}: its first process, {pid}, has ended")
         made = pending.replace(pid=pid, start_time=started)
         self._save(made)
         return made
@@ -214,7 +227,9 @@ class Registrations:
             self._remove(one.number)
 
     def _remove(self, number: int) -> None:
-        container = self._by_number.pop(number).container
+        forgotten = self._by_number.pop(number)
+        self._forgotten.append(forgotten)
+        container = forgotten.container
         self._named[container].remove(number)
         if not self._named[container]:
             del self._named[container]

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Of a tenant at a time (MONITOR_LISTENERS of native/supervisor/monitor.h).
 LISTENERS = 256
+#: What an acceptor, or a monitor, gives that has ended with its container; and one that does not find its process.
+_ENDED = (errno.EPIPE, errno.ECONNRESET, errno.ECONNREFUSED, errno.ESRCH)
 
 
 class Tenants(Registry):
@@ -41,7 +43,7 @@ class Tenants(Registry):
         """An acceptor asks for a container whose listener it holds; ``listener`` is a copy, ours.
 
         Returns START: the connection's other end is the tenant's monitor now; DONE: a monitor that is there has it;
-        REFUSED: the container cannot be guarded, and is ended. Raises nothing.
+        REFUSED: the container cannot be guarded, and is ended, or has ended. Raises nothing.
         """
         pinned = ending.pin(process.pid)  # before anything is waited for: its number can come to mean another one
         try:
@@ -72,7 +74,7 @@ class Tenants(Registry):
                 why = f"container {process.container}: {error.strerror or error}"
                 raise AgentError(why, hint=tenant_files.shortage(error)) from error
         except NvcError as error:
-            self._refuse(process, pinned, error)
+            await self._refuse(process, pinned, listener, error)
             return REFUSED
         finally:
             os.close(listener)
@@ -160,9 +162,17 @@ class Tenants(Registry):
                 ) from error
             raise
 
-    def _refuse(self, process: ContainerProcess, pinned: int, error: NvcError) -> None:
-        """Say why, and end the process: without its listener it would run with a GPU that answers nothing."""
+    async def _refuse(self, process: ContainerProcess, pinned: int, listener: int, error: NvcError) -> None:
+        """Say why, and end the process: without its listener it would run with a GPU that answers nothing.
+
+        One that ended by itself, with all that it started, was not refused.
+        """
+        may_be_over = _says_ended(process, error)
+        # Before SIGKILL: one that is in the middle of its end has its filter no more.
+        is_over = may_be_over and ending.has_no_process(listener)
         ended = ending.end_filtered(process.pid, pinned)
+        if is_over or (may_be_over and not ended and await ending.has_hung_up(listener)):
+            return
         self._journal.write(
             "refused",
             container=process.container,
@@ -171,6 +181,14 @@ class Tenants(Registry):
             message=str(error),
             hint=error.hint,
         )
+
+
+def _says_ended(process: ContainerProcess, error: NvcError) -> bool:
+    """Whether the error may be for no other reason than that its container has ended."""
+    if process.status == "running" and process.first and store.start_time(process.first) < 0:
+        return True
+    cause = error.__cause__
+    return isinstance(error, ending.EndedError) or (isinstance(cause, OSError) and cause.errno in _ENDED)
 
 
 def _not_added(tenant: Tenant, error: OSError) -> NvcError:
