@@ -46,6 +46,7 @@ def page(reports: dict[str, list[pytest.TestReport]]) -> str:
         f"Written by `make test-engines` on {datetime.datetime.now(datetime.UTC):%Y-%m-%d}; not edited by hand.",
         "No GPU is involved: the driver is [simulated](../user/simulated-machine.md). "
         "What a GPU must show is in tests/gpu.",
+        "A record of one run: a row for each test, then what containers printed; for looking up, not for reading.",
         "",
         f"Kernel {os.uname().release}, {os.cpu_count()} CPUs. " + ", ".join(_versions()) + ".",
         "",
