@@ -1,7 +1,7 @@
 /*
  * Compute stops at any instruction when its turn is over, or long kernels compute beyond a cap: 31 % of an H100 under one of 20 %, for a program that asks for no
- * mode (docs/measured/h100-580.md). libcuda asks once a context, after its groups have started. So a group of which that was not seen gets the mode before it
- * starts; and once it has started, with each object that computes. The mode is that of the group's context, whatever handle or channel it is set by.
+ * mode (docs/measured/h100-580-driver.md). libcuda asks once a context, after its groups have started. So a group of which that was not seen gets the mode before
+ * it starts; and once it has started, with each object that computes. The mode is that of the group's context, whatever handle or channel it is set by.
  */
 #include "nv_params.h"
 #include "state.h"

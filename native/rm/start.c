@@ -1,6 +1,6 @@
 /*
  * GPFIFO_SCHEDULE: nothing else lets channels compute. The driver puts a change of a group's timeslice in force only where the group itself was started:
- * of one with channels that were started by a call for each, the first one stays, on an H100 with 580.159.04 (docs/measured/h100-580.md). So a call
+ * of one with channels that were started by a call for each, the first one stays, on an H100 with 580.159.04 (docs/measured/h100-580-driver.md). So a call
  * for a channel of a group of the tenant's own becomes its group's. With bEnable 0 the driver does not stop a group (seen on an H200): it is not asked to.
  * RESET_CHANNEL may start one: what the firmware does with a channel that is stopped is not known.
  */

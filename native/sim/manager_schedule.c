@@ -158,7 +158,7 @@ static bool computes (const struct engine_group *group)
     return false;
 }
 
-/* Not in force where the group's channels were started one by one (H100, docs/measured/h100-580.md). */
+/* Not in force where the group's channels were started one by one (H100, docs/measured/h100-580-driver.md). */
 enum status control_set_slice (struct request *request, struct object *object)
 {
     uint64_t microseconds = get64 (request->params, 0);

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 #: The shortest slice beside a service; in 1 us nothing is computed at all. A single group beside one that is served
 #: first has it: what a neighbour keeps is computed while the service has no work, so beside one of 30 % load it was the
-#: same with slices of 50 to 1000 us (one H100, docs/measured/h100-580.md). And the usual one of each of several groups,
-#: which switch between themselves as well.
+#: same with slices of 50 to 1000 us (one H100, docs/measured/h100-580-driver.md). And the usual one of each of several
+#: groups, which switch between themselves as well.
 LEAST_US, SHORT_US = 50, 100
 #: A switch, for a bound: 0.21 to 0.23 ms on an H100. And the one away from a service that has run out of work, which
 #: interrupts no kernel: 0.084 ms by the driver's trace. A request that comes meanwhile waits for it as well.

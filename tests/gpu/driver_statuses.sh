@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes the same random harmless calls on the simulated manager and on this machine's driver, and compares the statuses.
 # usage: tests/gpu/driver_statuses.sh [SEQUENCES]     default: 100 sequences of 40 calls, from seed 1 on; 400 at most: two machines stopped
-# answering while 1,500 others were made (docs/measured/h100-580.md), and which call it was is not known
+# answering while 1,500 others were made (docs/measured/h100-580-driver.md), and which call it was is not known
 # Needs a C compiler, /dev/nvidiactl and /dev/nvidia0. What is compared, and each first difference of a sequence, is printed;
 # both lists of statuses stay in $OUT (default: build/driver-statuses). 1 if there is a difference.
 set -eu
