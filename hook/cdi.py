@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     Call = tuple[str, tuple[Any, ...]]
     Values = dict[str, list[str]]
 
+#: Functions of ``nvc.cdi.hooks`` of which neither ldconfig nor the making of links sees anything, nor they of those.
+_BESIDE_LDCONFIG = (bundle.SHARE_HOOK, "disable_device_node_modification", "update_application_profile")
+
 
 def main(argv: Sequence[str], stdin: int = 0, *, program: str = PROGRAM) -> int:
     """Run hooks on this process's stdin; 0: done or nothing to do, 1: failed, 2: wrong usage, 130: interrupted.
@@ -154,9 +157,29 @@ def _work(steps: list[tuple[str, Values]], timeout: float, calls: list[Call], cu
     config = _Config(current)
     fields, spec = _share_fields(config, final) if shared else ((), "")
     target = hooks.HookTarget(_rootfs(config), timeout, current.id, *fields)
-    for function, given in calls:
-        arguments = (given[0] or spec, *given[1:]) if function == bundle.SHARE_HOOK else given
-        getattr(hooks, function)(target, *arguments, log)
+
+    def do(some: Sequence[Call]) -> None:
+        for function, given in some:
+            arguments = (given[0] or spec, *given[1:]) if function == bundle.SHARE_HOOK else given
+            getattr(hooks, function)(target, *arguments, log)
+
+    before, updates, beside, after = _arranged(calls)
+    do(before)
+    for _, (folders, ldconfig) in updates:
+        hooks.update_ldcache(target, folders, ldconfig, log, lambda: do(beside))
+    do(after)
+
+
+def _arranged(calls: Sequence[Call]) -> tuple[Sequence[Call], Sequence[Call], Sequence[Call], Sequence[Call]]:
+    """In their order: those before the first update of the loader cache; that one, if there is one; what is done while
+    its ldconfig runs; those after it.
+    """
+    first = next((at for at, (function, _) in enumerate(calls) if function == "update_ldcache"), None)
+    if first is None:
+        return calls, (), (), ()
+    beside = [call for call in calls if call[0] in _BESIDE_LDCONFIG]
+    before, after = ([call for call in some if call not in beside] for some in (calls[:first], calls[first + 1 :]))
+    return before, calls[first : first + 1], beside, after
 
 
 class _Config:

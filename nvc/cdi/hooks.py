@@ -32,11 +32,12 @@ from nvc.request.injection import ShareRequest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from nvc.base.log import Log
     from nvc.container.lookup import Located
+    from nvc.container.operations import Operation
 
 _PARAMS = "/proc/driver/nvidia/params"
 
@@ -79,16 +80,29 @@ def create_symlinks(target: HookTarget, links: Sequence[tuple[str, str]], log: L
     return made
 
 
-def update_ldcache(target: HookTarget, folders: Sequence[str], ldconfig: str, log: Log) -> None:
+def update_ldcache(
+    target: HookTarget,
+    folders: Sequence[str],
+    ldconfig: str,
+    log: Log,
+    meanwhile: Callable[[], object] | None = None,
+) -> None:
     """Make the loader find libraries in ``folders``. ldconfig: the host's program, "" for the usual one.
 
-    Raises MountError, LdcacheError.
+    meanwhile: called while ldconfig runs, if it could be started: what it raises takes the update back. Raises
+    MountError, LdcacheError.
     """
     located = _locate(target, log, ldconfig=ldconfig)
     with _open(target) as root:
         extra = loaderconf.add_folders(_below(root), folders)
     operation = UpdateLdcache(located.container.ldconfig, extra, limit=target.timeout)
-    apply(located, "/", (operation,), log)
+
+    def rest() -> tuple[Operation, ...]:
+        if meanwhile is not None:
+            meanwhile()
+        return ()
+
+    apply(located, "/", (operation,), log, rest)
 
 
 def enable_cuda_compat(target: HookTarget, driver: str, cuda: str, directory: str, log: Log) -> bool:

@@ -4,6 +4,7 @@ not start."""
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.support.agentbed import RunningAgent
 from tests.support.bed import Bed
 from tests.support.bundle import Container
 from tests.support.isolation import pid_namespace
+from tests.support.leftovers import until
 from tests.support.required import ONCE, agent, bed, behind, is_beyond, program, rules, tree
 from tests.support.runtimes import OciRuntime
 
@@ -38,6 +40,7 @@ def test_the_guard_holds_it(bed: Bed, runc: OciRuntime, agent: RunningAgent, tre
 
     assert not is_beyond(result), f"the whole GPU: {result.out}"
     assert (result.code, "failed=0 passed=0" in result.out) == (0, True), result.text
+    assert until(lambda: len(agent.of("tenant")) > before, seconds=10), agent.log.read_text()
     [tenant] = agent.of("tenant")[before:]
     assert "mem=4Gi,weight=300" in str(tenant["gpus"])
 
@@ -78,8 +81,32 @@ def test_it_starts_in_its_pods_pid_namespace(
         result = behind(bed, runc, agent).run(Container(tree, ONCE), edit=edit)
 
     assert (result.code, "failed=0 passed=0" in result.out) == (0, True), result.text
+    assert until(lambda: len(agent.of("tenant")) > before, seconds=10), agent.log.read_text()
     [tenant] = agent.of("tenant")[before:]
     assert "mem=4Gi,weight=300" in str(tenant["gpus"])
+
+
+def test_an_agent_that_is_gone_while_ldconfig_runs_refuses_it(
+    bed: Bed, runc: OciRuntime, agent: RunningAgent, tree: Path, prepare_pod: Edit
+) -> None:
+    """It knew the container when nvc-runtime asked, and does not answer its hooks."""
+    control, away = f"{agent.directory}/control", f"{agent.directory}/away"
+
+    def edit(place: Path) -> None:
+        prepare_pod(place)
+        config = json.loads((place / "config.json").read_text())
+        command = ["sh", "-c", f"mv {control} {away}; rm -f {tree}/etc/ld.so.cache"]
+        config["hooks"]["createRuntime"] = [{"path": "/bin/sh", "args": command, "env": ["PATH=/usr/bin:/bin"]}]
+        (place / "config.json").write_text(json.dumps(config))
+
+    try:
+        result = behind(bed, runc, agent).run(Container(tree, ONCE), edit=edit)
+    finally:
+        os.rename(away, control)
+
+    assert (result.code != 0, result.out) == (True, ""), result.text
+    assert "the agent does not confirm that it guards the container" in result.text
+    assert not [name for name in os.listdir(tree / "etc") if name.startswith("ld.so.cache")]
 
 
 def _hooks(bundle: Path) -> list[object]:
