@@ -32,6 +32,8 @@
 #define SELDOM_NS UINT64_C (8000000000)
 /* So old an answer is as good as a new one. */
 #define RECENT_NS 100000000u
+/* A process that is killed has given back what it had by then: a context's end takes up to 100 ms. */
+#define KEPT_NS 900000000u
 /* No more than this part of the time (1 / PART) goes into asking. */
 #define PART 8u
 
@@ -107,6 +109,7 @@ static void select_offender (struct tenant *tenant, uint32_t gpu)
         is_suspected |= grew;
         is_orphaned |= grew && process->dead;
     }
+    tenant->has_won[gpu] |= is_suspected && (tenant->suspects != 0 || rm_unconfirmed (tenant->rm) != 0);
     is_suspected &= tenant->suspects != 0;
     if (is_suspected && is_orphaned)
         is_found = unconfirmed_free_clients (tenant);
@@ -116,6 +119,24 @@ static void select_offender (struct tenant *tenant, uint32_t gpu)
                 kill_offender (tenant, &tenant->processes[i]);
                 is_found = true;
             }
+}
+
+/* Who has it may not be found: of the processes that have a client's file those are known that made a call. Where it is there still when those that were
+ * found have ended, all that could have it end. */
+static void end_if_kept (struct tenant *tenant)
+{
+    uint64_t now = guard_now ();
+
+    if (!unconfirmed_is_kept (tenant))
+        tenant->kept_since = 0;
+    else if (tenant->kept_since == 0)
+        tenant->kept_since = now;
+    else if (now - tenant->kept_since >= KEPT_NS) {
+        tenant->kept_since = now;
+        guard_note (tenant, RM_TOCTOU_KILLED, 0, 0);
+        if (tenant->guard->late.act != NULL)
+            tenant->guard->late.act (tenant->guard->late.context);
+    }
 }
 
 /* Charges what is held beyond the ledger, and freezes or thaws the tenant by it. */
@@ -133,11 +154,13 @@ static void compare (struct tenant *tenant)
             guard_note (tenant, RM_OVER_QUOTA, 0, 0);
         if (over)
             select_offender (tenant, gpu);
+        tenant->has_won[gpu] &= over;
         if (over != tenant->over[gpu]) {
             tenant->over[gpu] = over;
             schedule_apply (tenant, gpu);
         }
     }
+    end_if_kept (tenant);
 }
 
 void reconcile_at (struct tenant *tenant, struct process *process, uint64_t at)
@@ -298,6 +321,8 @@ void reconcile_due (struct tenant *tenant, uint64_t now)
         if (tenant->ask_at == 0 || process->ask_at < tenant->ask_at)
             tenant->ask_at = process->ask_at;
     }
+    if (tenant->kept_since != 0 && (tenant->ask_at == 0 || tenant->kept_since + KEPT_NS < tenant->ask_at))
+        tenant->ask_at = tenant->kept_since + KEPT_NS;
 }
 
 void reconcile_before (struct tenant *tenant, uint64_t at, uint64_t most)

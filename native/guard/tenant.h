@@ -96,6 +96,8 @@ struct tenant {
     uint64_t excess[SHARE_MAX_GPUS]; /* driver-reported usage above the ledger, charged too: the sum of the processes' */
     uint64_t raced[SHARE_MAX_GPUS]; /* won by continued calls: charged until there is no process any more */
     uint64_t raced_reported[SHARE_MAX_GPUS]; /* of them, what the driver reports still: the sum of the processes' */
+    bool has_won[SHARE_MAX_GPUS]; /* more than the quota, since it is stopped for that */
+    uint64_t kept_since; /* more than the quota, by what was won (CLOCK_MONOTONIC ns); 0: no more than that */
     unsigned unconfirmed_calls; /* continued calls that may have taken what is not charged yet, at the most */
     struct unconfirmed_file unconfirmed[UNCONFIRMED_FILES];
     unsigned unconfirmed_count;

@@ -75,6 +75,23 @@ bool unconfirmed_is_reported (const struct tenant *tenant)
     return false;
 }
 
+static bool is_kept (const struct tenant *tenant, uint32_t gpu)
+{
+    uint64_t limit = tenant->limits.gpus[gpu].memory;
+
+    return tenant->has_won[gpu] && limit != 0 &&
+           tenant->used[gpu] + tenant->retained.bytes[gpu] + tenant->raced[gpu] + tenant->excess[gpu] > limit;
+}
+
+bool unconfirmed_is_kept (const struct tenant *tenant)
+{
+    bool any = false;
+
+    for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
+        any |= is_kept (tenant, gpu);
+    return any;
+}
+
 void unconfirmed_sum (struct tenant *tenant, struct process *process, uint32_t gpu, uint64_t beyond)
 {
     if (process->raced_reported[gpu] > beyond)

@@ -27,6 +27,9 @@ void unconfirmed_settle (struct tenant *tenant);
  * the tenant's. */
 void unconfirmed_sum (struct tenant *tenant, struct process *process, uint32_t gpu, uint64_t beyond);
 bool unconfirmed_is_reported (const struct tenant *tenant);
+/* Whether memory that was won is beyond the quota with what else lies in video memory: managed memory, and contexts of which nothing tells, are not
+ * counted. What was won counts also where UVM may have it, which no answer shows: as long, the tenant is stopped. */
+bool unconfirmed_is_kept (const struct tenant *tenant);
 /* Without a process that has called the driver nothing is unconfirmed; and without one behind the filter nothing is left of what was won. */
 void unconfirmed_forget (struct tenant *tenant);
 /* The calls of the process are confirmed: its files are let go, of a tenant that has won nothing. */

@@ -71,15 +71,73 @@ static void free_clients (struct guard *guard)
         tenant->processes[i] = (struct process) { 0 };
 }
 
+static unsigned acts;
+
+static void act (void *context)
+{
+    (void) context;
+    acts++;
+}
+
+/* The driver's answers of before stand: process 5, which has ended, has so much of which the ledger has nothing. 10 are allowed, of which 9 are used. */
+static void driver_says (struct process *ended, uint64_t bytes)
+{
+    ended->driver_usage[0] = bytes;
+    reconcile_all (tenant);
+}
+
+static void end_what_is_kept (struct guard *guard)
+{
+    struct process *ended = process_at (5);
+
+    guard->late.act = act;
+    ended->dead = true;
+    tenant->limits.gpus[0].memory = 10;
+    tenant->used[0] = 9;
+    driver_says (ended, 2);
+    clock_now += 2 * SECOND;
+    driver_says (ended, 2);
+    tap_ok (acts == 0 && tenant->over[0], "nothing ends for what the driver has beyond the ledger while no call is unconfirmed");
+    tenant->suspects = 1;
+    ended->excess_before[0] = 2;
+    driver_says (ended, 1);
+    ended->excess_before[0] = 1;
+    driver_says (ended, 3);
+    clock_now += 899 * MILLISECOND;
+    driver_says (ended, 3);
+    tap_ok (acts == 0, "what was won beyond the quota has a second to go");
+    ended->excess_before[0] = 3;
+    tenant->suspects = 0;
+    tenant->raced[0] = 3;
+    ended->raced_reported[0] = 3;
+    clock_now += MILLISECOND;
+    driver_says (ended, 0);
+    tap_ok (acts == 1, "then all that may have it end, not one process alone, also where no answer shows it");
+    tenant->used[0] = 7;
+    clock_now += SECOND;
+    driver_says (ended, 0);
+    clock_now += SECOND;
+    driver_says (ended, 0);
+    tap_ok (acts == 1 && tenant->kept_since == 0, "within the quota it is held against none");
+    guard->late.act = NULL;
+    tenant->processes[5] = (struct process) { 0 };
+    tenant->limits.gpus[0].memory = tenant->used[0] = tenant->raced[0] = 0;
+    tenant->ask_at = 0;
+    reconcile_all (tenant);
+    tenant->over[0] = tenant->has_won[0] = false;
+}
+
 int main (void)
 {
     static struct guard guard;
     struct process *process;
-    uint64_t now = guard_now ();
+    uint64_t now;
 
     tenant = bare_tenant (&guard);
     pthread_mutex_lock (&tenant->lock);
     tenant->limits.gpu_count = 1;
+    end_what_is_kept (&guard);
+    now = guard_now ();
     atomic_store (&tenant->called_at, now); /* tenants that make no call: test_guard_quiet.c */
     free_clients (&guard);
     process = process_at (0);

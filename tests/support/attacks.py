@@ -28,8 +28,8 @@ ATTACKS: dict[str, tuple[tuple[str, ...], Answers, set[str]]] = {
     ),
     "controls": (
         (),
-        {"old": 0, "answered": 5, "debugger": 0, "boost": 0},
-        {"unknown-control", "forbidden-class"},
+        {"old": 0, "answered": 5, "debugger": 0, "zcull": 0, "boost": 0},
+        {"unknown-control", "forbidden-class", "forbidden-control"},
     ),
     "scheduling": ((), {"answered": 9, "refused": 3, "made": 0}, {OWN, "forbidden-control"}),
     "foreign": (("CLIENT", "HANDLE"), {"wrong": 0}, set()),
@@ -79,5 +79,6 @@ OPEN: dict[str, str] = {}
 #: Words of the program that are tools of other tests.
 TOOLS = (
     *("victim", "churn", "uvm-child", "uvm-tables", "unchanged", "idle", "fuse", "batch", "pids", "contexts"),
+    *("keep-race", "keep-uvm"),
     *("lend", "borrow", "starts", "resets", "rests", "give", "take", "receive"),
 )

@@ -40,6 +40,8 @@ static const struct {
     { "uvm-busy", attack_uvm_busy },
     { "heir-race", attack_heir_race },
     { "orphan-race", attack_orphan_race },
+    { "keep-race", attack_keep_race },
+    { "keep-uvm", attack_keep_uvm },
     { "uvm-thread", attack_uvm_thread },
     { "uvm-slow", attack_uvm_slow },
     { "reused", attack_reused },
