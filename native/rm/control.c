@@ -89,6 +89,17 @@ static bool is_known (struct rm *rm, const struct rm_call *call, const struct rm
     return !makes_records (control) || share_is_known (rm, control, call);
 }
 
+/* Its params name a client beside the channel, and go to the GPU's firmware as they are. */
+static bool is_about_other_client (struct rm *rm, const struct rm_call *call)
+{
+    uint32_t client;
+
+    if (call->own.number != NV2080_CTRL_CMD_GR_CTXSW_ZCULL_BIND)
+        return false;
+    client = get32 (call->params, 0);
+    return client != 0 && !evidence_has (rm, call, client, client);
+}
+
 /* Compute that stops later than at an instruction keeps the GPU beyond its slice, and beyond a cap. */
 static void set_preemption (struct rm *rm, struct rm_call *call)
 {
@@ -149,6 +160,10 @@ enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)
     if (is_guard (rm) && !is_known (rm, call, control)) {
         note (rm, RM_UNKNOWN_OBJECT, rm_request_number (call->request));
         return end_here (call, NV_ERR_OBJECT_NOT_FOUND, RM_REFUSED);
+    }
+    if (is_guard (rm) && is_about_other_client (rm, call)) {
+        note (rm, RM_FORBIDDEN_CONTROL, number);
+        return end_here (call, NV_ERR_INVALID_CLIENT, RM_REFUSED);
     }
     if (is_guard (rm) && (!schedule_may_bind (rm, call) || !start_may_reset (rm, call))) {
         note (rm, RM_FORBIDDEN_CONTROL, number);

@@ -56,6 +56,7 @@ static const struct driver_params driver_controls[] = {
     LEADS (0x20800806, 535, 595),
     FULL (0x2080110b, 535, 595, 536, 0, NONE, 1, { 16, ANY, 0, 0 }),
     FULL (0x20801201, 535, 595, 32, 0, NONE, 1, { 8, 0, 8, 0 }),
+    PLAIN (0x20801208, 535, 595, 24),
     PLAIN (0x20801210, 535, 595, 32),
     LEADS (0x20801219, 535, 595),
     LEADS (0x20801220, 535, 535),

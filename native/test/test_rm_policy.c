@@ -131,11 +131,31 @@ static void in_shim (void)
     tap_ok (fake_close (bed.fake), "nothing is left");
 }
 
+/* Buffers of a channel of the client that the params name. */
+static enum rm_verdict bound (struct bed *bed, uint32_t client)
+{
+    uint32_t params[6] = { client, 0x5c000003 };
+
+    (void) fake_control (bed->fake, FILE_A, bed->client, bed->client, NV2080_CTRL_CMD_GR_CTXSW_ZCULL_BIND, params, sizeof (params));
+    return bed->fake->decision;
+}
+
+static void named (void)
+{
+    struct bed bed = open_bed (RM_POSTURE_GUARD);
+
+    tap_ok (bound (&bed, bed.client) == RM_PERFORM || bed.fake->decision == RM_PASS, "a client that params name is the caller's");
+    tap_ok (bound (&bed, bed.other) != RM_REFUSED && bound (&bed, 0) != RM_REFUSED, "or one of the tenant's, or none");
+    tap_ok (bound (&bed, KERNEL_CLIENT) == RM_REFUSED && bed.fake->notes[RM_FORBIDDEN_CONTROL] == 1, "another one's is refused");
+    tap_ok (fake_close (bed.fake), "nothing is left");
+}
+
 int main (void)
 {
     wide ();
     composed ();
     inherited ();
+    named ();
     in_shim ();
     return tap_done ();
 }

@@ -76,7 +76,7 @@ void attack_controls (int argc, char **argv)
     };
     struct bed bed = bed_open ();
     uint8_t params[512] = { 0 };
-    uint32_t other[3] = { 0, bed.client ^ 0x10, 0x5c000000 }, boost = 0;
+    uint32_t other[3] = { 0, bed.client ^ 0x10, 0x5c000000 }, boost = 0, zcull[6] = { bed.client ^ 0x10, 0x5c000003 };
     unsigned old = 0, answered = 0;
 
     (void) argc, (void) argv;
@@ -87,8 +87,9 @@ void attack_controls (int argc, char **argv)
         answered += bed_control (&bed, whole[i][0] >> 16 == 0x80 ? bed.device : bed.subdevice, whole[i][0], params, whole[i][1]) ==
                     0;
     say ("answered", answered);
-    /* a debugger of what another container made; clocks of several GPUs, tied together */
+    /* a debugger, and buffers, of what another container made; clocks of several GPUs, tied together */
     say ("debugger", bed_alloc (&bed, bed.subdevice, bed.next++, 0x83de, other) == 0);
+    say ("zcull", bed_control (&bed, bed.subdevice, 0x20801208, zcull, sizeof (zcull)) == 0);
     say ("boost", bed_alloc (&bed, bed.client, bed.next++, 0x60, &boost) == 0);
     hold ();
 }
