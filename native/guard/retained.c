@@ -2,14 +2,11 @@
  * See retained.h. UVM's MAP_EXTERNAL_ALLOCATION duplicates memory into a client of the kernel's own, which no query shows; a call that
  * only its own process can make, at any moment. So a piece is probed at its FREE: no process without a duplicate by then can ever
  * have one.
- *
- * A probe costs some calls of the driver, so small pieces are probed with a probability that grows with their size: a program that
- * retains pieces, of whatever size, has retained CERTAIN_BYTES on the average when the first of them is found, and then all are
- * probed. The sampling decision is made when the piece is being freed, so a program cannot know it before.
  * Runs in the tenant's thread.
  */
 #include "clock.h"
 #include "dup_probe.h"
+#include "fair.h"
 #include "foreign.h"
 #include "guard_private.h"
 #include "held_files.h"
@@ -23,30 +20,14 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
-#define CERTAIN_BYTES ((uint64_t) 32 << 20)
 #define FIRST_LOOK_NS 5000000u
 #define LAST_LOOK_NS 1000000000u
-/* Pieces that are probed at once, under the lock. */
+/* Pieces that are probed at once, under the lock; and how long before a quota is enforced by them, of this thread's own time. */
 #define LOOK_MOST 256u
-
-/* xorshift64*, from a secret seed. */
-static uint64_t prng_next (struct retained *retained)
-{
-    while (retained->prng_state == 0)
-        if (getrandom (&retained->prng_state, sizeof (retained->prng_state), 0) != sizeof (retained->prng_state))
-            retained->prng_state = guard_now ();
-    retained->prng_state ^= retained->prng_state >> 12;
-    retained->prng_state ^= retained->prng_state << 25;
-    retained->prng_state ^= retained->prng_state >> 27;
-    return retained->prng_state * 0x2545f4914f6cdd1du >> 20;
-}
-
-bool retained_is_sampled (struct retained *retained, uint64_t bytes)
-{
-    return retained->sample_all || bytes >= CERTAIN_BYTES || prng_next (retained) % CERTAIN_BYTES < bytes;
-}
+#define LOOK_NS 1000000000u
+/* No more than this part of the time (1 / PART) goes into looks that no call waits for. */
+#define PART 8u
 
 struct retained_piece *retained_duplicate (struct tenant *tenant, const struct rm_piece *piece, int file, enum probe_client to)
 {
@@ -89,16 +70,6 @@ void retained_forget_dormant (struct tenant *tenant, const struct retained_piece
         probe_free (probe, &entry->piece, QUARANTINE_CLIENT);
         free (entry);
     }
-}
-
-uint64_t retained_weight (const struct rm_piece *pieces, size_t count)
-{
-    uint64_t sum = 0;
-
-    for (size_t i = 0; i < count; i++)
-        if (pieces[i].is_exported || __builtin_add_overflow (sum, pieces[i].bytes, &sum))
-            return UINT64_MAX;
-    return sum;
 }
 
 /* Into PROBE_CLIENT with the lock held, or into QUARANTINE_CLIENT. All of them, or none: thousands of small ones in one call
@@ -210,6 +181,13 @@ static bool examine (struct tenant *tenant, struct retained_piece *entry)
     return true;
 }
 
+static void look_in (struct retained *retained, uint64_t now)
+{
+    uint64_t at = now + retained->look_delay;
+
+    retained->look_at = retained->pieces == NULL ? 0 : at > retained->look_not_before ? at : retained->look_not_before;
+}
+
 void retained_check_soon (struct tenant *tenant)
 {
     struct retained *retained = &tenant->retained;
@@ -217,7 +195,7 @@ void retained_check_soon (struct tenant *tenant)
     if (retained->pieces == NULL)
         return;
     retained->look_delay = FIRST_LOOK_NS;
-    retained->look_at = guard_now () + retained->look_delay;
+    look_in (retained, guard_now ());
 }
 
 static void charge (struct tenant *tenant, struct retained_piece *entry)
@@ -350,16 +328,18 @@ void retained_check (struct tenant *tenant, uint64_t now)
 {
     struct retained *retained = &tenant->retained;
     struct retained_piece *entry, *rest = NULL, **end = &rest;
+    uint64_t begun, spent;
     unsigned looked = 0;
 
     if (retained->pieces == NULL || (now != 0 && now < retained->look_at))
         return;
+    begun = fair_cpu ();
     pthread_mutex_lock (&tenant->guard->probe_lock);
     foreign_yield (tenant);
     drop_lost (tenant);
     if (is_released (tenant)) {
         /* Those that were probed go to the end. */
-        while ((entry = retained->pieces) != NULL && (now == 0 || looked++ < LOOK_MOST)) {
+        while ((entry = retained->pieces) != NULL && (now == 0 ? fair_cpu () - begun < LOOK_NS : looked++ < LOOK_MOST)) {
             retained->pieces = entry->next;
             if (examine (tenant, entry)) {
                 retained->bytes[entry->gpu] -= entry->piece.bytes;
@@ -377,7 +357,11 @@ void retained_check (struct tenant *tenant, uint64_t now)
     }
     pthread_mutex_unlock (&tenant->guard->probe_lock);
     now = guard_now ();
-    retained->look_at = retained->pieces != NULL ? now + retained->look_delay : 0;
+    /* The tenant's burden: it has UVM let go of a piece, or asks for more than there is, as often as it likes. */
+    spent = fair_cpu () - begun;
+    fair_spent (tenant, spent);
+    retained->look_not_before = now + spent * PART;
+    look_in (retained, now);
     retained->look_delay = retained->look_delay > LAST_LOOK_NS / 2 ? LAST_LOOK_NS : retained->look_delay * 2;
 }
 

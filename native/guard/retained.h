@@ -38,6 +38,7 @@ struct retained {
     struct held_file files[HELD_FILES];
     unsigned file_count;
     uint64_t look_at, look_delay;   /* CLOCK_MONOTONIC ns; 0: nothing to look at */
+    uint64_t look_not_before;       /* by what the last look took */
     uint64_t prng_state;
     bool is_client;  /* the call frees a client */
     bool is_heap;    /* the call is VID_HEAP_CONTROL */
