@@ -30,6 +30,9 @@ SHARE = "nvc.share"
 GUARD = "nvc.guard"
 #: The hooks of nvc-cdi-hook that give shares: ours, and NVIDIA's that limits memory (``nvc.cdi.memory_limits``).
 SHARE_HOOK, MEMORY_HOOK = "share", "apply-cuda-memory-limits"
+#: CRI-O's annotations of a container: those that the kubelet gave it, as JSON, and whether it is a pod's first. CRI-O
+#: adds the pod's own beside them (SpecAddAnnotations of internal/factory/container), and writes these two after them.
+_KUBELETS, _KIND, _SANDBOX = "io.kubernetes.cri-o.Annotations", "io.kubernetes.cri-o.ContainerType", "sandbox"
 #: Option of nvc-hook and of the hook ``share``: settings that are final.
 FIXED = "share-fixed"
 #: Word that nvidia-ctk has before the name of a hook.
@@ -186,7 +189,23 @@ def _annotations(annotations: object, name: str) -> tuple[tuple[str, str], ...]:
     if not isinstance(annotations, dict) or not all(isinstance(value, str) for value in annotations.values()):
         raise InputError(f"{name}: annotations is not an object of strings")
     # A request by annotation names CDI devices, VENDOR/CLASS=NAME, a share, or no guard.
-    return tuple(sorted(item for item in annotations.items() if "=" in item[1] or item[0] in (SHARE, GUARD)))
+    found = [item for item in annotations.items() if "=" in item[1] or item[0] in (SHARE, GUARD)]
+    if _KUBELETS in annotations and any(key not in (SHARE, GUARD, _KUBELETS) for key, _ in found):
+        # Which devices a pod has is the kubelet's to say.
+        given = _kubelets(annotations)
+        found = [(key, value) for key, value in found if key in (SHARE, GUARD) or given.get(key) == value]
+    return tuple(sorted(found))
+
+
+def _kubelets(annotations: dict[str, str]) -> dict[str, Any]:
+    """Those that the kubelet gave a container of CRI-O's. A pod's first one has the pod's own in their place."""
+    if annotations.get(_KIND) == _SANDBOX:
+        return {}
+    try:
+        given = loads(annotations[_KUBELETS].encode(), limit=CONFIG_LIMIT)
+    except ValueError:
+        return {}
+    return given if isinstance(given, dict) else {}
 
 
 def _name(annotations: Any) -> str:

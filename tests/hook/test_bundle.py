@@ -160,3 +160,31 @@ CRI = {"sandbox-namespace": "team-a", "sandbox-name": "trainer-0", "container-na
 def test_the_engines_name_of_a_container_is_for_people(annotations: dict[str, str], name: str) -> None:
     """Attack: users of some engines write annotations, and nothing of them may reach a terminal or a path."""
     assert decode(dumps({**GOOD, "annotations": annotations}), "/b").name == name
+
+
+CRIO = {"io.kubernetes.cri-o.ContainerType": "container"}
+DEVICE = {"cdi.k8s.io/x": "nvidia.com/gpu=all"}
+
+
+@pytest.mark.parametrize(
+    ("own", "kubelets", "counts"),
+    [
+        ({}, '{"io.kubernetes.container.hash": "1"}', False),
+        ({}, '{"cdi.k8s.io/x": "nvidia.com/gpu=all"}', True),
+        ({}, '{"cdi.k8s.io/x": "nvidia.com/gpu=0"}', False),
+        ({"io.kubernetes.cri-o.ContainerType": "sandbox"}, '{"cdi.k8s.io/x": "nvidia.com/gpu=all"}', False),
+        ({}, "", False),
+        ({}, "[]", False),
+        ({}, "\udcff", False),
+    ],
+)
+def test_of_a_pods_own_annotations_none_names_devices(own: dict[str, str], kubelets: str, counts: bool) -> None:
+    """Attack: CRI-O gives containers their pod's annotations, which users write."""
+    shares = {"nvc.share": "mem=1Gi", "nvc.guard": "off"}
+    given = {**DEVICE, **shares, **CRIO, **own, "io.kubernetes.cri-o.Annotations": kubelets}
+    found = decode(dumps({**GOOD, "annotations": given}), "/b").annotations
+    assert dict(found) == {**shares, **(DEVICE if counts else {})}
+
+
+def test_an_engine_that_adds_none_of_a_pods_annotations_gives_all_that_count() -> None:
+    assert dict(decode(dumps({**GOOD, "annotations": DEVICE}), "/b").annotations) == DEVICE

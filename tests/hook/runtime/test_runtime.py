@@ -346,3 +346,19 @@ def test_a_nul_character_in_a_hook_is_no_internal_error(bench: Bench, entry: dic
     bench.write(["NVIDIA_VISIBLE_DEVICES=all"], hooks={"createContainer": [entry], "prestart": [entry]})
 
     assert "internal error" not in bench.create().stderr
+
+
+def test_a_pod_of_crio_gets_no_gpu_by_an_annotation_of_its_own(bench: Bench) -> None:
+    """Attack: with compat32 the hook gives CDI devices, also where no specification has them."""
+    path = bench.path / "etc/nvc/config.toml"
+    path.write_text(f"accept-nvidia-visible-devices-envvar-when-unprivileged = false\n{path.read_text()}")
+    annotations = {"cdi.k8s.io/x": "nvidia.com/gpu=all", "io.kubernetes.cri-o.Annotations": "{}"}
+    bench.write(("NVIDIA_DRIVER_CAPABILITIES=compute,compat32",), annotations=annotations)
+
+    done = bench.create()
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "hooks" not in bench.content
+    bench.write(("NVIDIA_DRIVER_CAPABILITIES=compute,compat32",), annotations={"cdi.k8s.io/x": "nvidia.com/gpu=all"})
+    bench.create()
+    assert "hooks" in bench.content, "elsewhere it is a request"
