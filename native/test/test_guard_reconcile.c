@@ -13,6 +13,7 @@
 
 #define MILLISECOND UINT64_C (1000000)
 #define SECOND (1000 * MILLISECOND)
+#define MIB ((uint64_t) 1 << 20)
 
 static uint64_t clock_now = 1000 * SECOND;
 
@@ -127,6 +128,55 @@ static void end_what_is_kept (struct guard *guard)
     tenant->over[0] = tenant->has_won[0] = false;
 }
 
+/* How many processes are ended for what the tenant holds beyond its quota. */
+static uint64_t offenders (void)
+{
+    uint64_t before = tenant->status.reasons[RM_TOCTOU_KILLED];
+
+    reconcile_all (tenant);
+    return tenant->status.reasons[RM_TOCTOU_KILLED] - before;
+}
+
+/* An ended process has grown beyond the quota; of each rank there is one that lives. */
+static void select_offenders (struct guard *guard)
+{
+    struct process *ended = process_at (5), *suspect = process_at (6), *grown = process_at (7), *both = process_at (8);
+
+    if (pipe (guard->closing) != 0)
+        return;
+    tenant->limits.gpus[0].memory = MIB;
+    ended->dead = true;
+    ended->driver_usage[0] = 4 * MIB;
+    grown->driver_usage[0] = both->driver_usage[0] = MIB;
+    process_set_suspect (tenant, suspect, true);
+    process_set_suspect (tenant, both, true);
+    tracker_client (tenant->rm, ended->serial, 41);
+    hold (41);
+    tap_ok (offenders () == 0 && tenant->over[0], "when a client of the ended one is freed no process is ended, of whichever rank");
+    process_set_suspect (tenant, both, false);
+    grown->driver_usage[0] = both->driver_usage[0] = 0;
+    hold (41);
+    tap_ok (offenders () == 0, "nor one that is suspected alone");
+    tap_ok (offenders () == 1, "which is, where there is no such client");
+    grown->driver_usage[0] = both->driver_usage[0] = MIB;
+    tap_ok (offenders () == 2, "before it those that grew");
+    process_set_suspect (tenant, both, true);
+    tap_ok (offenders () == 1, "and before them one that is suspected and grew");
+    ended->driver_usage[0] = grown->driver_usage[0] = both->driver_usage[0] = 0;
+    process_set_suspect (tenant, suspect, false);
+    process_set_suspect (tenant, both, false);
+    tap_ok (offenders () == 0 && !tenant->over[0], "within the quota none is");
+    for (unsigned i = 0; i < 2; i++) {
+        close (guard->closing[i]);
+        guard->closing[i] = -1;
+    }
+    rm_close_file (tenant->rm, ended->serial);
+    tenant->limits.gpus[0].memory = 0;
+    tenant->ask_at = 0;
+    for (unsigned i = 5; i < 10; i++)
+        tenant->processes[i] = (struct process) { 0 };
+}
+
 int main (void)
 {
     static struct guard guard;
@@ -139,7 +189,9 @@ int main (void)
     end_what_is_kept (&guard);
     now = guard_now ();
     atomic_store (&tenant->called_at, now); /* tenants that make no call: test_guard_quiet.c */
+    guard.privsep.socket = -1;
     free_clients (&guard);
+    select_offenders (&guard);
     process = process_at (0);
 
     reconcile_at (tenant, process, now + MILLISECOND);
