@@ -140,6 +140,14 @@ int privsep_space (struct privsep *self, const struct process *process, pid_t th
     return ask (self, &request, &reply, files, 2);
 }
 
+bool privsep_is_ending (struct privsep *self, const struct process *process)
+{
+    struct privsep_request request = about (PRIVSEP_ENDING, process);
+    struct privsep_reply reply;
+
+    return ask (self, &request, &reply, NULL, 0) == 0 && reply.state != 0;
+}
+
 int privsep_kill (struct privsep *self, const struct process *process)
 {
     struct privsep_request request = about (PRIVSEP_KILL, process);

@@ -4,7 +4,7 @@
  * channels are reached; and while a process execs for seconds, and no descriptor can be copied from it, no thread waits for that.
  *
  * A file that is not held, because the guard had none free or is a new one, is looked for by the tenant's own thread.
- * A living process whose file is found nowhere is ended: nothing could stop its channels.
+ * A living process whose file is found nowhere is ended: nothing could stop its channels. One that ends already is waited for.
  *
  * Under the tenant's lock; reach_check in the tenant's thread.
  */
@@ -31,6 +31,9 @@
 /* How long a process's file may be out of reach. */
 #define PATIENCE_NS 200000000u
 #define AGAIN_NS 20000000u
+/* The same of one that ends: to free hundreds of gigabytes takes it a minute. It runs no code, and could be killed no more than it is. What its channels
+ * compute meanwhile is bounded by stops as ever: one that is due and not done ends the container (late.h). */
+#define ENDING_NS UINT64_C (60000000000)
 
 long reach_through (int file, uint32_t request, void *argument)
 {
@@ -112,6 +115,15 @@ static int find (struct tenant *tenant, const struct process *process, uint32_t 
     return found;
 }
 
+static bool is_ending (struct tenant *tenant, const struct process *process)
+{
+    struct process *current = wait_begin (tenant, process->pid);
+    bool is_ending = privsep_is_ending (&tenant->guard->privsep, process);
+
+    wait_end (tenant, current);
+    return is_ending;
+}
+
 /* As if it had just come: what was not reached is written again. */
 static void apply_again (struct tenant *tenant)
 {
@@ -139,7 +151,7 @@ static bool look_for (struct tenant *tenant, struct process *process, uint64_t n
             apply_again (tenant);
         return false;
     }
-    if (now < process->unreached_since + PATIENCE_NS)
+    if (now < process->unreached_since + PATIENCE_NS || (now < process->unreached_since + ENDING_NS && is_ending (tenant, process)))
         return true;
     guard_note (tenant, RM_UNREACHABLE, client, process->pid);
     process_kill (tenant, process);

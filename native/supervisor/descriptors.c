@@ -12,6 +12,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/perf_event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -170,4 +171,19 @@ bool privileged_threads (pid_t pid, bool (*each) (pid_t pid, pid_t thread, void 
     goes_on &= errno != 0 && errno != ENOENT && errno != ESRCH;
     closedir (directory);
     return !goes_on;
+}
+
+int privileged_watch (pid_t pid)
+{
+    struct perf_event_attr attributes = { .type = PERF_TYPE_SOFTWARE,
+                                          .size = sizeof (attributes),
+                                          .config = PERF_COUNT_SW_DUMMY,
+                                          .read_format = PERF_FORMAT_TOTAL_TIME_ENABLED,
+                                          .disabled = 1,
+                                          .enable_on_exec = 1,
+                                          .exclude_kernel = 1,
+                                          .exclude_hv = 1 };
+    int watch = (int) syscall (SYS_perf_event_open, &attributes, pid, -1, -1, PERF_FLAG_FD_CLOEXEC);
+
+    return watch < 0 ? -errno : watch;
 }

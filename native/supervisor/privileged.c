@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/kcmp.h>
-#include <linux/perf_event.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
@@ -201,21 +200,6 @@ static int answer_syscall (struct answering *answering, const struct pinned *pin
     return 0;
 }
 
-int privileged_watch (pid_t pid)
-{
-    struct perf_event_attr attributes = { .type = PERF_TYPE_SOFTWARE,
-                                          .size = sizeof (attributes),
-                                          .config = PERF_COUNT_SW_DUMMY,
-                                          .read_format = PERF_FORMAT_TOTAL_TIME_ENABLED,
-                                          .disabled = 1,
-                                          .enable_on_exec = 1,
-                                          .exclude_kernel = 1,
-                                          .exclude_hv = 1 };
-    int watch = (int) syscall (SYS_perf_event_open, &attributes, pid, -1, -1, PERF_FLAG_FD_CLOEXEC);
-
-    return watch < 0 ? -errno : watch;
-}
-
 /* Watched before it is opened: what was executed between the two would not be known. Without a counter the memory alone comes, twice. */
 static int answer_space (struct answering *answering, pid_t pid, pid_t thread)
 {
@@ -292,6 +276,21 @@ static int answer_about (struct answering *answering, const struct pinned *pinne
     }
 }
 
+/* One that has left its namespaces, and closes its files, is not to be found in a container; of no other one it is said. */
+static int answer_ending (struct answering *answering)
+{
+    const struct privsep_request *request = answering->request;
+    struct pinned pinned;
+    int result = pin (answering->self, request->pid, request->start_time, &pinned);
+
+    if (result == 0)
+        close (pinned.pidfd);
+    else if (result != -EPERM)
+        return result;
+    answering->reply->state = proc_is_ending (request->pid);
+    return answering->reply->state ? 0 : result;
+}
+
 static int answer (struct answering *answering)
 {
     const struct privsep_request *request = answering->request;
@@ -306,6 +305,8 @@ static int answer (struct answering *answering)
         return answer_own_watch (answering);
     if (request->start_time == 0)
         return -ESRCH;
+    if (request->operation == PRIVSEP_ENDING)
+        return answer_ending (answering);
     result = pin (answering->self, request->pid, request->start_time, &pinned);
     if (result != 0)
         return result;

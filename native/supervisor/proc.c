@@ -1,13 +1,24 @@
 /* See proc.h. */
 #include "proc.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
+
+/* PF_EXITING, PF_DUMPCORE (linux/sched.h), of field 9 of stat. */
+#define ENDING_FLAGS 0x204u
+/* Of a process with more it is not said. */
+#define THREADS_MOST 512
+/* While threads of its end. */
+#define LOOKS_MOST 20u
+#define LOOK_NS 500000
 
 bool proc_text (const char *path, char *text, size_t size)
 {
@@ -63,6 +74,97 @@ uint64_t proc_start_time (pid_t pid)
     for (int field = 2; word != NULL && field < 22; field++)
         word = strchr (word + 1, ' ');
     return word != NULL ? strtoull (word + 1, NULL, 10) : 0;
+}
+
+/* A hexadecimal mask of signals in the text of status; 0: it is not there. */
+static uint64_t signals_of (const char *text, const char *line)
+{
+    const char *found = strstr (text, line);
+
+    return found != NULL ? strtoull (found + strlen (line), NULL, 16) : 0;
+}
+
+enum thread_state { THREAD_RUNS, THREAD_ENDS, THREAD_GONE };
+
+static enum thread_state state_of (pid_t pid, pid_t thread)
+{
+    char path[64], text[8192];
+    const char *word;
+
+    errno = 0;
+    snprintf (path, sizeof (path), "/proc/%d/task/%d/stat", (int) pid, (int) thread);
+    if (!proc_text (path, text, sizeof (text)))
+        return errno == ENOENT || errno == ESRCH ? THREAD_GONE : THREAD_RUNS;
+    word = strrchr (text, ')'); /* the name before it may be anything */
+    for (int field = 2; word != NULL && field < 9; field++)
+        word = strchr (word + 1, ' ');
+    if (word != NULL && (strtoul (word + 1, NULL, 10) & ENDING_FLAGS) != 0)
+        return THREAD_ENDS;
+    snprintf (path, sizeof (path), "/proc/%d/task/%d/status", (int) pid, (int) thread);
+    if (!proc_text (path, text, sizeof (text)))
+        return errno == ENOENT || errno == ESRCH ? THREAD_GONE : THREAD_RUNS;
+    /* A newline in the name, which comes before, is escaped. */
+    return ((signals_of (text, "\nSigPnd:\t") | signals_of (text, "\nShdPnd:\t")) >> (SIGKILL - 1) & 1) != 0 ? THREAD_ENDS
+                                                                                                             : THREAD_RUNS;
+}
+
+/* How many; up to THREADS_MOST of them. It is not whole where one ends meanwhile. -1: there is no such process. */
+static int list_threads (pid_t pid, pid_t *threads)
+{
+    char path[64];
+    struct dirent *entry;
+    int count = 0;
+    DIR *directory;
+
+    snprintf (path, sizeof (path), "/proc/%d/task", (int) pid);
+    directory = opendir (path);
+    if (directory == NULL)
+        return errno == ENOENT ? -1 : 0;
+    while ((entry = readdir (directory)) != NULL) {
+        if (atoi (entry->d_name) > 0 && count < THREADS_MOST)
+            threads[count] = (pid_t) atoi (entry->d_name);
+        count += atoi (entry->d_name) > 0;
+    }
+    closedir (directory);
+    return count;
+}
+
+/* Those that are there before and after their number was read were there at that moment; and where they were all, one that ends has made
+ * no other one since. THREAD_GONE: some were not, and it is to be looked again. */
+static enum thread_state look_at_all (pid_t pid)
+{
+    pid_t threads[THREADS_MOST];
+    int listed = list_threads (pid, threads), count = 0;
+
+    if (listed < 0)
+        return THREAD_ENDS;
+    if (listed > THREADS_MOST)
+        return THREAD_RUNS;
+    for (int i = 0; i < listed; i++) {
+        enum thread_state state = state_of (pid, threads[i]);
+
+        if (state == THREAD_RUNS)
+            return state;
+        if (state == THREAD_ENDS)
+            threads[count++] = threads[i];
+    }
+    if (count == 0 || proc_status_number (pid, "Threads") != count)
+        return THREAD_GONE;
+    for (int i = 0; i < count; i++)
+        if (state_of (pid, threads[i]) != THREAD_ENDS)
+            return THREAD_GONE;
+    return THREAD_ENDS;
+}
+
+bool proc_is_ending (pid_t pid)
+{
+    enum thread_state state = look_at_all (pid);
+
+    for (unsigned i = 0; state == THREAD_GONE && i < LOOKS_MOST; i++) {
+        nanosleep (&(struct timespec) { .tv_nsec = LOOK_NS }, NULL);
+        state = look_at_all (pid);
+    }
+    return state == THREAD_ENDS;
 }
 
 void proc_keep_from_oom_killer (void)

@@ -123,6 +123,13 @@ int privsep_space (struct privsep *self, const struct process *process, pid_t th
     return -EOPNOTSUPP;
 }
 
+bool privsep_is_ending (struct privsep *self, const struct process *process)
+{
+    (void) self;
+    (void) process;
+    return false;
+}
+
 int privsep_kill (struct privsep *self, const struct process *process)
 {
     (void) self;

@@ -39,7 +39,8 @@ static void attack_monitor (int socket, pid_t target, uint64_t start_time)
         const char *name;
         enum privsep_operation operation;
     } about[] = { { "privsep-file", PRIVSEP_FILE },   { "privsep-files", PRIVSEP_FILES },     { "privsep-maps", PRIVSEP_MAPS },
-                  { "privsep-space", PRIVSEP_SPACE }, { "privsep-syscall", PRIVSEP_SYSCALL }, { "privsep-kill", PRIVSEP_KILL } };
+                  { "privsep-space", PRIVSEP_SPACE }, { "privsep-syscall", PRIVSEP_SYSCALL }, { "privsep-ending", PRIVSEP_ENDING },
+                  { "privsep-kill", PRIVSEP_KILL } };
 
     request (socket, "privsep-process", target, (struct privsep_request) { .operation = PRIVSEP_PROCESS, .thread = target },
              sizeof (struct privsep_request));

@@ -11,12 +11,13 @@
 #include <sys/socket.h>
 
 static atomic_uint bed_asked; /* about processes */
+static atomic_bool bed_is_elsewhere; /* none is the container's any more */
 
 static inline bool bed_has (const void *container, pid_t pid)
 {
     (void) container;
     atomic_fetch_add (&bed_asked, 1);
-    return pid > 0;
+    return pid > 0 && !atomic_load (&bed_is_elsewhere);
 }
 
 static inline bool bed_owns (const void *container, pid_t pid, pid_t thread, uint64_t mount)

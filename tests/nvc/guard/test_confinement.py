@@ -115,6 +115,7 @@ def test_code_in_a_supervisor_reaches_its_container_and_nothing_else(
             "privsep-maps": 0,
             "privsep-space": 0,
             "privsep-syscall": 0,
+            "privsep-ending": 0,
             "privsep-kill": 0,
         }
         about_strangers = {
