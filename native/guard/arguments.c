@@ -25,7 +25,7 @@ _Static_assert (POINTER_AT == offsetof (NVOS64_PARAMETERS, pAllocParms), "NVOS54
 _Static_assert (POINTER_AT == offsetof (NVOS21_PARAMETERS, pAllocParms), "NVOS54, NVOS21");
 static void set_pointer (uint8_t *head, size_t at, const void *pointer) { set64 (head, at, (uint64_t) (uintptr_t) pointer); }
 
-/* What the params of a control lead to: lists, and a descriptor. 0 or errno. */
+/* What the params of a control, or head, lead to: lists, and a descriptor. 0 or errno. */
 static int gather_embedded (struct tenant *tenant, struct rm_call *call, pid_t thread, struct call_pointers *pointers)
 {
     const NVOS54_PARAMETERS *control = (const void *) tenant->head;
@@ -33,7 +33,9 @@ static int gather_embedded (struct tenant *tenant, struct rm_call *call, pid_t t
     uint8_t *place = tenant->list;
     enum rm_node node;
 
-    if (!rm_embedded (tenant->abi, control->cmd, call->params, call->params_size, embedded)) {
+    if (!(rm_request_number (call->request) == NV_ESC_RM_CONTROL
+              ? rm_embedded (tenant->abi, control->cmd, call->params, call->params_size, embedded)
+              : rm_embedded_in_head (call->request, tenant->head, embedded))) {
         guard_note (tenant, RM_BAD_POINTER, rm_request_number (call->request), tenant->current->pid);
         return EINVAL;
     }
@@ -77,13 +79,14 @@ int arguments_gather (struct tenant *tenant, struct rm_call *call, pid_t thread,
         if (pointers->rights && !memory_read (tenant, thread, pointers->rights, tenant->rights, RIGHTS_SIZE))
             return EFAULT;
     }
-    return number == NV_ESC_RM_CONTROL ? gather_embedded (tenant, call, thread, pointers) : 0;
+    return number == NV_ESC_RM_CONTROL || number == NV_ESC_RM_IDLE_CHANNELS ? gather_embedded (tenant, call, thread, pointers) : 0;
 }
 
 long arguments_perform (struct tenant *tenant, const struct rm_call *call, const struct call_pointers *pointers)
 {
     const struct rm_embedded *embedded = &pointers->embedded;
     uint8_t *descriptor = pointers->descriptor_copy >= 0 ? tenant->params + embedded->descriptor_at : NULL;
+    uint8_t *holder = embedded->is_in_head ? tenant->head : tenant->params;
     long result;
 
     /* Where nothing was copied there are no params: the driver may read them whatever their size is said to be. */
@@ -92,7 +95,7 @@ long arguments_perform (struct tenant *tenant, const struct rm_call *call, const
     if (pointers->rights)
         set_pointer (tenant->head, RIGHTS_AT, tenant->rights);
     for (unsigned i = 0; i < embedded->count; i++)
-        set_pointer (tenant->params, embedded->pieces[i].at, pointers->pieces[i]);
+        set_pointer (holder, embedded->pieces[i].at, pointers->pieces[i]);
     if (descriptor)
         memcpy (descriptor, &pointers->descriptor_copy, sizeof (int));
     result = ioctl (tenant->copy, call->request, tenant->head) < 0 ? -errno : 0;
@@ -101,7 +104,7 @@ long arguments_perform (struct tenant *tenant, const struct rm_call *call, const
     if (pointers->rights)
         set64 (tenant->head, RIGHTS_AT, pointers->rights);
     for (unsigned i = 0; i < embedded->count; i++)
-        set64 (tenant->params, embedded->pieces[i].at, embedded->pieces[i].wanted.address);
+        set64 (holder, embedded->pieces[i].at, embedded->pieces[i].wanted.address);
     if (descriptor)
         memcpy (descriptor, &pointers->descriptor, sizeof (int));
     return result;

@@ -22,7 +22,8 @@ enum rm_escape_kind {
     ESCAPE_CONTROL,
     ESCAPE_DUP,
     ESCAPE_MEMORY, /* RM_ALLOC_MEMORY */
-    ESCAPE_HEAP    /* RM_VID_HEAP_CONTROL */
+    ESCAPE_HEAP,   /* RM_VID_HEAP_CONTROL */
+    ESCAPE_IDLE    /* RM_IDLE_CHANNELS */
 };
 
 struct rm_escape {

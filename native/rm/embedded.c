@@ -1,5 +1,5 @@
 /*
- * Params of controls that hold pointers or descriptors: where they are, so that a guard can make the call with its own.
+ * Params of controls, and the struct of IDLE_CHANNELS, that hold pointers or descriptors: where they are, so that a guard can make the call with its own.
  * Places: src/common/sdk/nvidia/inc/ctrl; counts and elements: rmapi/embedded_param_copy.c, rmapi_deprecated_control.c.
  * The same from 535 to 595, which test_rm_pointers.c compares; the structs' sizes, which are not, are in abi_controls.h.
  */
@@ -35,6 +35,11 @@ static const struct lists lists[] = {
     { NV2080_CTRL_CMD_FB_GET_INFO, 0, 8, 1, 8, false },
     { NV2080_CTRL_CMD_BUS_GET_INFO, 0, 8, 1, 8, false },
     { NV2080_CTRL_CMD_CE_GET_CAPS, 4, 8, 1, 1, false },
+};
+
+/* Of NVOS30, where its flags do not say that one channel is meant. */
+static const struct lists idle_lists = {
+    NV_ESC_RM_IDLE_CHANNELS, offsetof (NVOS30_PARAMETERS, numChannels), offsetof (NVOS30_PARAMETERS, phClients), 3, 4, false
 };
 
 static const struct {
@@ -97,4 +102,17 @@ bool rm_embedded (const struct rm_abi *abi, uint32_t number, const void *params,
         }
     /* A row that says there is one, and no place for it: the caller cannot make this call. */
     return control->kind != CONTROL_POINTER && control->kind != CONTROL_DESCRIPTOR;
+}
+
+bool rm_embedded_in_head (uint32_t request, const void *head, struct rm_embedded *embedded)
+{
+    const NVOS30_PARAMETERS *idle = head;
+    struct lists row = idle_lists;
+
+    *embedded = (struct rm_embedded) { .is_in_head = true, .descriptor_at = RM_NO_DESCRIPTOR };
+    if (rm_request_number (request) != NV_ESC_RM_IDLE_CHANNELS)
+        return true;
+    if ((idle->flags >> 4 & 0xfu) == NVOS30_FLAGS_CHANNEL_SINGLE)
+        row.element = 0;
+    return gather_lists (&row, head, sizeof (*idle), embedded);
 }

@@ -82,6 +82,20 @@ NV_AT (NVOS64_PARAMETERS, paramsSize, 32);
 NV_AT (NVOS64_PARAMETERS, flags, 36);
 NV_AT (NVOS64_PARAMETERS, status, 40);
 
+#define NVOS30_FLAGS_CHANNEL_SINGLE 1u /* bits 4 to 7 of flags */
+
+/* NV_ESC_RM_IDLE_CHANNELS: one channel, or lists of their clients, devices and handles. timeout: microseconds */
+typedef struct NV_PACKED {
+    NvHandle hClient, hDevice, hChannel;
+    uint32_t numChannels;
+    NvP64 phClients, phDevices, phChannels;
+    uint32_t flags, timeout, status, pad52;
+} NVOS30_PARAMETERS;
+NV_SIZE (NVOS30_PARAMETERS, 56);
+NV_AT (NVOS30_PARAMETERS, numChannels, 12);
+NV_AT (NVOS30_PARAMETERS, phClients, 16);
+NV_AT (NVOS30_PARAMETERS, timeout, 44);
+
 /* NV_ESC_RM_VID_HEAP_CONTROL: the functions that rm performs */
 typedef struct NV_PACKED {
     NvHandle hRoot, hObjectParent;

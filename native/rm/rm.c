@@ -17,6 +17,7 @@ static const struct handler handlers[CALL_KINDS] = {
     [CALL_HEAP] = { heap_begin, heap_end },
     [CALL_UVM] = { uvm_begin, uvm_end },
     [CALL_SHARE] = { share_begin, NULL },
+    [CALL_IDLE] = { idle_begin, idle_end },
 };
 
 static enum call_kind call_kind_of (const struct rm_escape *escape)
@@ -34,6 +35,8 @@ static enum call_kind call_kind_of (const struct rm_escape *escape)
         return CALL_MEMORY;
     case ESCAPE_HEAP:
         return CALL_HEAP;
+    case ESCAPE_IDLE:
+        return CALL_IDLE;
     default:
         return CALL_NONE;
     }

@@ -206,10 +206,11 @@ struct rm_wanted rm_list_wanted (const struct rm_abi *abi, enum rm_node node, ui
 #define RM_NO_DESCRIPTOR UINT32_MAX
 struct rm_embedded {
     struct {
-        uint32_t at; /* where in the params the pointer lies */
+        uint32_t at; /* where in the params, or in head, the pointer lies */
         struct rm_wanted wanted; /* size may be 0: the pointer is there, and nothing behind it */
     } pieces[RM_EMBEDDED_MAX];
     unsigned count;
+    bool is_in_head;
     uint32_t descriptor_at; /* where a descriptor of the caller lies; RM_NO_DESCRIPTOR: nowhere */
 };
 /*
@@ -221,6 +222,8 @@ struct rm_embedded {
 bool rm_params_fit (const struct rm_abi *abi, const void *head);
 /* `number`: the control's. false: params of another size, or a piece too long: the call cannot be made. */
 bool rm_embedded (const struct rm_abi *abi, uint32_t number, const void *params, uint32_t size, struct rm_embedded *embedded);
+/* Of requests whose struct itself holds pointers. false: as above. */
+bool rm_embedded_in_head (uint32_t request, const void *head, struct rm_embedded *embedded);
 
 enum rm_verdict rm_begin (struct rm *rm, struct rm_call *call);
 /* Whether rm_end will answer this call, which rm_begin left to the driver, with host->numbers. */

@@ -4,6 +4,7 @@
 
 #include "abi.h"
 #include "bytes.h"
+#include "handlers.h"
 #include "nvos.h"
 
 /* Of a GPU that is not known yet; RM_NO_GPU is one that the share does not name. */
@@ -339,34 +340,6 @@ enum rm_verdict share_begin (struct rm *rm, struct rm_call *call);
 bool policy_inherited (struct rm *rm, const struct rm_call *call);
 /* Before it is duplicated for this client of the tenant's. */
 void policy_give (struct rm *rm, const struct object *source, uint32_t client);
-
-/* Handlers of calls: begin.. and end.. halves. */
-enum call_kind {
-    CALL_NONE,
-    CALL_ALLOC,
-    CALL_FREE,
-    CALL_CONTROL,
-    CALL_DUP,
-    CALL_MEMORY,
-    CALL_HEAP,
-    CALL_UVM,
-    CALL_SHARE,
-    CALL_KINDS
-};
-enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call);
-void alloc_end (struct rm *rm, struct rm_call *call, bool done);
-enum rm_verdict alloc_memory_begin (struct rm *rm, struct rm_call *call);
-void alloc_memory_end (struct rm *rm, struct rm_call *call, bool done);
-enum rm_verdict free_begin (struct rm *rm, struct rm_call *call);
-void free_end (struct rm *rm, struct rm_call *call, bool done);
-enum rm_verdict dup_begin (struct rm *rm, struct rm_call *call);
-void dup_end (struct rm *rm, struct rm_call *call, bool done);
-enum rm_verdict heap_begin (struct rm *rm, struct rm_call *call);
-void heap_end (struct rm *rm, struct rm_call *call, bool done);
-enum rm_verdict control_begin (struct rm *rm, struct rm_call *call);
-void control_end (struct rm *rm, struct rm_call *call, bool done);
-enum rm_verdict uvm_begin (struct rm *rm, struct rm_call *call);
-void uvm_end (struct rm *rm, struct rm_call *call, bool done);
 
 /* answer.c */
 void answer_control (struct rm *rm, const struct rm_control *control, struct rm_call *call);

@@ -5,11 +5,13 @@
 
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 enum escape {
     ESCAPE_ALLOC_OBJECT = 0x28,
     ESCAPE_DUPLICATE = 0x34,
     ESCAPE_SHARE = 0x35,
+    ESCAPE_IDLE = 0x41,
     ESCAPE_VID_HEAP = 0x4A,
     ESCAPE_MAP = 0x4E,
     ESCAPE_UNMAP = 0x4F,
@@ -37,23 +39,15 @@ struct escape_row {
 };
 
 static const struct escape_row rows[] = {
-    { ESCAPE_ALLOC_OBJECT, 20, VERSION_NONE, ONE, CONTROL_NODE },
-    { ESCAPE_DUPLICATE, 28, VERSION_NONE, ONE, CONTROL_NODE },
-    { ESCAPE_SHARE, 24, VERSION_NONE, ONE, CONTROL_NODE },
-    { ESCAPE_VID_HEAP, 184, VERSION_NONE, ONE, CONTROL_NODE },
-    { ESCAPE_MAP, 56, VERSION_NONE, ONE, CONTROL_NODE },
-    { ESCAPE_UNMAP, 32, VERSION_NONE, ONE, CONTROL_NODE },
-    { ESCAPE_MAP_DMA, 0, VERSION_MAP_DMA, ONE, CONTROL_NODE },
-    { ESCAPE_UNMAP_DMA, 0, VERSION_UNMAP_DMA, ONE, CONTROL_NODE },
-    { ESCAPE_UPDATE_MAPPING, 40, VERSION_NONE, ONE, CONTROL_NODE },
-    { ESCAPE_CARD_INFO, 72, VERSION_NONE, SOME, CONTROL_NODE },
-    { ESCAPE_REGISTER_FD, 4, VERSION_NONE, ONE, EITHER_NODE },
-    { ESCAPE_ALLOC_OS_EVENT, 16, VERSION_NONE, ONE, EITHER_NODE },
-    { ESCAPE_FREE_OS_EVENT, 16, VERSION_NONE, ONE, EITHER_NODE },
-    { ESCAPE_CHECK_VERSION, 72, VERSION_NONE, ONE, CONTROL_NODE },
-    { ESCAPE_ATTACH_GPUS, 4, VERSION_NONE, SOME, CONTROL_NODE },
-    { ESCAPE_SYS_PARAMS, 8, VERSION_NONE, ONE, CONTROL_NODE },
-    { ESCAPE_NUMA_INFO, 560, VERSION_NONE, ONE, GPU_NODE },
+    { ESCAPE_ALLOC_OBJECT, 20, VERSION_NONE, ONE, CONTROL_NODE },  { ESCAPE_DUPLICATE, 28, VERSION_NONE, ONE, CONTROL_NODE },
+    { ESCAPE_SHARE, 24, VERSION_NONE, ONE, CONTROL_NODE },         { ESCAPE_IDLE, 56, VERSION_NONE, ONE, CONTROL_NODE },
+    { ESCAPE_VID_HEAP, 184, VERSION_NONE, ONE, CONTROL_NODE },     { ESCAPE_MAP, 56, VERSION_NONE, ONE, CONTROL_NODE },
+    { ESCAPE_UNMAP, 32, VERSION_NONE, ONE, CONTROL_NODE },         { ESCAPE_MAP_DMA, 0, VERSION_MAP_DMA, ONE, CONTROL_NODE },
+    { ESCAPE_UNMAP_DMA, 0, VERSION_UNMAP_DMA, ONE, CONTROL_NODE }, { ESCAPE_UPDATE_MAPPING, 40, VERSION_NONE, ONE, CONTROL_NODE },
+    { ESCAPE_CARD_INFO, 72, VERSION_NONE, SOME, CONTROL_NODE },    { ESCAPE_REGISTER_FD, 4, VERSION_NONE, ONE, EITHER_NODE },
+    { ESCAPE_ALLOC_OS_EVENT, 16, VERSION_NONE, ONE, EITHER_NODE }, { ESCAPE_FREE_OS_EVENT, 16, VERSION_NONE, ONE, EITHER_NODE },
+    { ESCAPE_CHECK_VERSION, 72, VERSION_NONE, ONE, CONTROL_NODE }, { ESCAPE_ATTACH_GPUS, 4, VERSION_NONE, SOME, CONTROL_NODE },
+    { ESCAPE_SYS_PARAMS, 8, VERSION_NONE, ONE, CONTROL_NODE },     { ESCAPE_NUMA_INFO, 560, VERSION_NONE, ONE, GPU_NODE },
     { ESCAPE_WAIT_OPEN, 0, VERSION_WAIT_OPEN, ONE, EITHER_NODE },
 };
 
@@ -133,6 +127,26 @@ static enum status of_object (struct request *request, size_t object_at)
     return object_find (client, get32 (request->head, object_at)) == NULL ? STATUS_INVALID_OBJECT_HANDLE : STATUS_OK;
 }
 
+/* Of one channel. One that may compute never has nothing to do: so long the driver's locks are held. */
+static enum status wait_idle (struct request *request)
+{
+    struct client *client = client_of (request, get32 (request->head, 0));
+    uint32_t timeout = get32 (request->head, 44);
+    const struct object *channel;
+
+    if (client == NULL)
+        return client_error (request, get32 (request->head, 0));
+    if ((get32 (request->head, 40) >> 4 & 0xf) != 1)
+        return STATUS_NOT_SUPPORTED;
+    channel = object_find (client, get32 (request->head, 8));
+    if (channel == NULL || channel->channel == NULL)
+        return STATUS_INVALID_OBJECT_HANDLE;
+    if (!channel->channel->scheduled)
+        return STATUS_OK;
+    nanosleep (&(struct timespec) { timeout / 1000000, timeout % 1000000 * 1000L }, NULL);
+    return STATUS_TIMEOUT;
+}
+
 static enum status os_event (struct request *request)
 {
     return client_find (request->manager, get32 (request->head, 0)) == NULL ? STATUS_INVALID_CLIENT : STATUS_OK;
@@ -169,6 +183,8 @@ bool escape_other (struct request *request)
         return ANSWER (24, memory_duplicate (request));
     case ESCAPE_SHARE:
         return ANSWER (20, memory_share (request));
+    case ESCAPE_IDLE:
+        return ANSWER (48, wait_idle (request));
     case ESCAPE_VID_HEAP:
         return ANSWER (20, memory_vid_heap (request));
     case ESCAPE_MAP:

@@ -258,6 +258,9 @@ static size_t perform (uint32_t escape, const void *head, uint32_t size, uint32_
         if (memory->hClass != NV01_MEMORY_LOCAL_USER)
             model.report ("NVOS02 of a class", memory->hClass);
         return offsetof (NVOS02_PARAMETERS, status);
+    case NV_ESC_RM_IDLE_CHANNELS:
+        follow_pointers (facts, head);
+        return offsetof (NVOS30_PARAMETERS, status);
     case NV_ESC_RM_FREE:
         return offsetof (NVOS00_PARAMETERS, status);
     case NV_ESC_RM_DUP_OBJECT:

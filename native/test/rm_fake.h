@@ -88,6 +88,7 @@ struct fake {
     uint32_t given[512]; /* params of the latest control, as the driver got them */
     unsigned shares; /* calls of RM_SHARE that the driver got, and the last */
     NVOS57_PARAMETERS last_share;
+    uint32_t idle_us; /* of the latest IDLE_CHANNELS, as the driver got it */
     long blocks;        /* of memory that rm holds */
     long allocate_fail; /* the n-th allocation from now fails; 0: none does */
     enum rm_verdict decision; /* of the latest call */

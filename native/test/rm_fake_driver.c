@@ -242,6 +242,9 @@ long fake_driver (struct fake *fake, uint64_t file, uint32_t request, void *head
         fake->shares++;
         fake->last_share = *(const NVOS57_PARAMETERS *) head;
         return 0;
+    case NV_ESC_RM_IDLE_CHANNELS:
+        fake->idle_us = ((const NVOS30_PARAMETERS *) head)->timeout;
+        return 0;
     case NV_ESC_RM_ALLOC_MEMORY:
         if (memory->hClass == NV01_MEMORY_LOCAL_USER)
             memory->limit = 1000 * MIB - 1;

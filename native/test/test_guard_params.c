@@ -10,6 +10,8 @@
 #define PARAMS (MODEL_ADDRESS + 4096)
 #define LISTS (MODEL_ADDRESS + 8192)
 
+#define CLIENT 0xc1d00001u
+
 static unsigned found;
 
 static void count (const char *what, uint32_t number)
@@ -137,11 +139,11 @@ static void classes (void)
 
 static void escapes (void)
 {
-    static const uint8_t callers[][2] = { { 0x41, 56 }, { 0x4f, 32 }, { 0x5e, 40 } };
+    static const uint8_t callers[][2] = { { 0x4f, 32 }, { 0x5e, 40 } };
     uint64_t calls = model.calls;
     bool are_left = true;
 
-    for (unsigned i = 0; i < 3; i++)
+    for (unsigned i = 0; i < 2; i++)
         are_left = are_left && model_call (MODEL_DESCRIPTOR, callers[i][0], callers[i][1], PARAMS).continue_syscall;
     tap_ok (are_left && model.calls == calls, "escapes that hold pointers of the caller are left to it");
     memset (model_at (HEAD), 0, 184);
@@ -150,6 +152,45 @@ static void escapes (void)
     set64 (model_at (HEAD), 120, LISTS);
     model_call (MODEL_DESCRIPTOR, 0x4a, 184, HEAD);
     tap_ok (model.calls == calls + 1 && found == 0, "NVOS32 goes out without its address");
+}
+
+/* The status, or 0xffff: the driver was not called. */
+static uint32_t idle (uint32_t flags, uint32_t count)
+{
+    uint8_t *head = model_at (HEAD);
+
+    memset (head, 0, 56);
+    set32 (head, 0, CLIENT);
+    set32 (head, 12, count);
+    for (unsigned i = 0; i < 3; i++) {
+        set64 (head, 16 + 8 * i, LISTS + 64 * i);
+        for (unsigned k = 0; k < 5; k++)
+            set32 (model_at (LISTS + 64 * i), 4 * k, i << 8 | k);
+    }
+    set32 (head, 40, flags);
+    set32 (head, 44, 5000000);
+    set32 (head, 48, 0xffff);
+    model_call (MODEL_DESCRIPTOR, 0x41, 56, HEAD);
+    return get32 (head, 48);
+}
+
+/* IDLE_CHANNELS: lists of clients, devices and channels. */
+static void idle_lists (void)
+{
+    uint64_t calls = model.calls;
+    const uint32_t *channels;
+
+    found = 0;
+    tap_ok (idle (0, 5) == 0 && model.calls == calls + 1 && found == 0, "lists of channels are the guard's copies");
+    channels = (const uint32_t *) (uintptr_t) get64 (model.head, 32);
+    tap_ok (channels[0] == 0x200 && channels[4] == 0x204 && get32 (model.head, 44) == 100000,
+            "of what the caller had, for 100 ms at most");
+    tap_ok (get64 (model_at (HEAD), 32) == LISTS + 128 && get32 (model_at (HEAD), 44) == 5000000,
+            "and the struct comes back as it was");
+    tap_ok (idle (0, UINT32_MAX) == 0xffff && idle (0, 0x40000000) == 0xffff && model.calls == calls + 1,
+            "a list without end is refused");
+    tap_ok (idle (1u << 4, UINT32_MAX) == 0 && model.calls == calls + 2 && found == 0,
+            "where one channel is meant no list is read");
 }
 
 int main (void)
@@ -161,6 +202,7 @@ int main (void)
     scratch ();
     classes ();
     escapes ();
+    idle_lists ();
     model_end ();
     return tap_done ();
 }

@@ -129,6 +129,36 @@ static void waits (void)
     tap_ok (fake_close (bed.fake), "nothing is left");
 }
 
+static uint32_t idle (const struct bed *bed, uint32_t client, uint32_t timeout)
+{
+    NVOS30_PARAMETERS head = {
+        .hClient = client, .hDevice = bed->device, .hChannel = bed->channel, .flags = 1u << 4, .timeout = timeout
+    };
+
+    bed->fake->idle_us = 0;
+    fake_call (bed->fake, RM_NODE_CONTROL, FILE_A, NV_REQUEST (NV_ESC_RM_IDLE_CHANNELS, sizeof (head)), &head, NULL, 0, NULL, 0);
+    tap_ok (head.timeout == timeout, "the caller's struct has its own timeout");
+    return head.status;
+}
+
+/* The driver waits with locks that every program's calls need. */
+static void waits_for_idle (void)
+{
+    static const uint32_t said[] = { 0, 500, 100001, UINT32_MAX }, given[] = { 100000, 500, 100000, 100000 };
+    struct bed bed = open_bed (RM_POSTURE_GUARD);
+
+    for (size_t i = 0; i < sizeof (said) / sizeof (said[0]); i++)
+        tap_ok (idle (&bed, bed.client, said[i]) == 0 && bed.fake->idle_us == given[i],
+                "an idle channel is waited for, and not for long");
+    tap_ok (idle (&bed, bed.client + 1, 500) == NV_ERR_OBJECT_NOT_FOUND && bed.fake->idle_us == 0 &&
+                bed.fake->notes[RM_UNKNOWN_OBJECT] == 1,
+            "not another's");
+    tap_ok (fake_close (bed.fake), "nothing is left");
+    bed = open_bed (RM_POSTURE_SHIM);
+    tap_ok (idle (&bed, bed.client, 100001) == 0 && bed.fake->idle_us == 100001, "the preloaded library changes nothing");
+    tap_ok (fake_close (bed.fake), "nothing is left");
+}
+
 static void by_the_library (void)
 {
     struct bed bed = open_bed (RM_POSTURE_SHIM);
@@ -145,6 +175,7 @@ int main (void)
     asked ();
     refused ();
     waits ();
+    waits_for_idle ();
     by_the_library ();
     return tap_done ();
 }

@@ -7,8 +7,9 @@ container are bounded by announced mappings. The rest of the resource manager's 
 
 Without a listener no descriptor is looked at, so a request of another driver with the same low byte and size is
 refused too. Of the kernel's headers these are BTRFS_IOC_QGROUP_LIMIT and XFS_IOC_UNRESVSP64, which are like ALLOC, and
-would be TUNSETVNETHDRSZ of virtual machines, which is like SET_NUMA_STATUS: that one is left to the driver, which wants
-the host's CAP_SYS_ADMIN for it.
+would be two that are needed: TUNSETVNETHDRSZ of virtual machines, which is like SET_NUMA_STATUS, and
+DRM_IOCTL_XE_GEM_CREATE of Intel's GPUs, which is like RM_IDLE_CHANNELS. So these are left to the driver. It wants the
+host's CAP_SYS_ADMIN for the first; the second waits for channels, with the GPU's lock, as long as its caller says.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 NUMBER = errno.EACCES
-_SET_NUMA_STATUS = 0xD8
+_SET_NUMA_STATUS, _RM_IDLE_CHANNELS = 0xD8, 0x41
 _BEYOND = tuple(number for number, *_ in UVM if number > UVM_LAST)
 
 
@@ -44,4 +45,4 @@ def merge(profile: Mapping[str, Any] | None, native: str) -> dict[str, Any]:
 
 
 def _masked() -> list[int]:
-    return masked_escapes(_SET_NUMA_STATUS)
+    return masked_escapes(_SET_NUMA_STATUS, _RM_IDLE_CHANNELS)

@@ -33,7 +33,7 @@ ESCAPES: tuple[tuple[int, str, tuple[int, ...], str, str], ...] = (
     (0x34, "RM_DUP_OBJECT", (28,), HANDLED, _LEDGER),
     (0x35, "RM_SHARE", (24,), HANDLED, _LEDGER),
     (0x39, "RM_I2C_ACCESS", (32,), REFUSED, "the board's buses: device-wide"),
-    (0x41, "RM_IDLE_CHANNELS", (56,), PLAIN, _CALLERS),
+    (0x41, "RM_IDLE_CHANNELS", (56,), HANDLED, "waits with the locks of GPUs: 100 ms at most"),
     (0x4A, "RM_VID_HEAP_CONTROL", (184,), HANDLED, _LEDGER),
     (0x4D, "RM_ACCESS_REGISTRY", (72,), REFUSED, "the driver's settings, of all clients"),
     (

@@ -36,7 +36,7 @@ TOLD = (
     "uvm-zombies",
 )
 #: Of those whose counters are compared with the table's, too.
-COUNTED = ("requests", "controls", "group-race")
+COUNTED = ("requests", "controls", "group-race", "waits")
 
 
 @pytest.fixture(scope="module")

@@ -283,7 +283,7 @@ def test_copies_take_no_more_of_compute_than_their_cap(
 def test_a_wait_for_an_idle_channel_delays_no_neighbour(
     bed: Bed, guarding: Guarding, start: Starts, programs: Path, interposers: str, table: Table
 ) -> None:
-    """0x41 is let through: the driver may wait for as long as its caller says, with the GPU's lock held."""
+    """0x41 of channels that compute for a second at a time: the driver may wait with the GPU's lock, for 100 ms."""
     out = bed.directory("idle") / "out"
     waits, capped = guarding.tenant(memory=8 * GIB), guarding.tenant(memory=8 * GIB, cap=CAP * 10)
     more = {"LD_PRELOAD": interposers, "INTERPOSE_OUT": str(out)}

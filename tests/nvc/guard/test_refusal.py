@@ -28,7 +28,7 @@ ENTRIES = [
 DECIDED = [
     kind << 8 | direction << 30 | size << 16 | number
     for number, _, sizes, what, _ in ESCAPES
-    if what != PLAIN and number != 0xD8
+    if what != PLAIN and number not in (0xD8, 0x41)
     for size, kind, direction in itertools.product(sizes, (0, ord("F"), ord("X"), 0xFF), range(4))
 ]
 ALL_OF_UVM = [number for number, *_ in UVM] + [8, 200, 511]

@@ -71,6 +71,7 @@ static const struct {
     { "rests", attack_rests },
     { "starts", attack_starts },
     { "resets", attack_resets },
+    { "waits", attack_waits },
     { "shared", attack_shared },
     { "give", attack_give },
     { "take", attack_take },

@@ -113,7 +113,7 @@ attack attack_uvm_path, attack_uvm_zombies; /* maps.c */
 attack attack_params; /* params.c */
 attack attack_phantom, attack_race_free, attack_uvm_batch; /* ledger.c */
 attack attack_fuse; /* fuse.c */
-attack attack_group_race, attack_rests, attack_starts, attack_resets; /* outcomes.c */
+attack attack_group_race, attack_rests, attack_waits, attack_starts, attack_resets; /* outcomes.c */
 attack attack_keep_race, attack_keep_uvm; /* orphans.c */
 attack attack_shared; /* shares.c */
 attack attack_lend, attack_borrow; /* lend.c */

@@ -82,3 +82,31 @@ void attack_resets (int argc, char **argv)
         say ("status", bed_control (&bed, handle, 0x906f0102, params, sizeof (params)));
     }
 }
+
+#define WAITS_US 5000000u
+#define LONG_MS 1000
+
+/* waits: the driver is to wait until a channel that may compute has nothing to do, with the locks that every program's calls need. */
+void attack_waits (int argc, char **argv)
+{
+    struct bed bed = bed_open ();
+    uint32_t params[92] = { 0 }, group = group_of (&bed), channel = bed.next++;
+    struct {
+        uint32_t client, device, channel, count;
+        uint64_t clients, devices, channels;
+        uint32_t flags, timeout, status, pad;
+    } call = { .client = bed.client, .device = bed.device, .channel = channel, .flags = 1u << 4, .timeout = WAITS_US };
+    struct timespec from, to;
+
+    (void) argc, (void) argv;
+    bed_alloc (&bed, group, channel, 0xc86f, params);
+    start (&bed, group);
+    clock_gettime (CLOCK_MONOTONIC, &from);
+    if (ioctl (bed.file, REQUEST (0x41, sizeof (call)), &call) < 0)
+        call.timeout = 0;
+    clock_gettime (CLOCK_MONOTONIC, &to);
+    say ("long", (to.tv_sec - from.tv_sec) * 1000 + (to.tv_nsec - from.tv_nsec) / 1000000 >= LONG_MS);
+    say ("kept", call.timeout == WAITS_US);
+    say ("status", call.status);
+    hold ();
+}

@@ -187,10 +187,11 @@ static int start_each (int file, unsigned long request, struct control *call)
 static void *wait_idle (void *nothing)
 {
     for (int i = 0; i < IDLE_TIMES; i++) {
-        struct known *group = &groups[0];
-        struct idle call = { .client = group->client,
+        /* One of them has the kernels that are running. */
+        const struct known *group = &groups[0], *channel = &channels[(unsigned) i % channel_count];
+        struct idle call = { .client = channel->client,
                              .device = group->parent,
-                             .channel = channels[0].object,
+                             .channel = channel->object,
                              .count = 1,
                              .flags = IDLE_FLAGS,
                              .timeout = IDLE_US };
