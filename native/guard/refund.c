@@ -12,7 +12,7 @@
 /* What a process had is mostly back some milliseconds after its end. A call that needs memory, or asks how much there is, within
  * LATELY_NS of it waits for that, END_NS at the longest. */
 #define LATELY_NS 1000000000u
-#define END_NS 500000000u
+#define END_NS 2000000000u
 #define END_ASK_NS 1000000u
 #define END_ASK_MOST_NS 16000000u
 

@@ -8,7 +8,7 @@ struct tenant;
 
 /* Whether what a process had may be about to come back. */
 bool refund_is_expected (const struct tenant *tenant);
-/* Waits for that, for half a second at the most. */
+/* Waits for that, for two seconds at the most. */
 void refund_await (struct tenant *tenant);
 
 #endif
