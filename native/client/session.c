@@ -89,7 +89,7 @@ static long long now (void)
     return time.tv_sec * 1000LL + time.tv_nsec / 1000000;
 }
 
-// The next packet, and who sent it; its length, 0 at the end of the connection, -1 when none comes in time.
+// The next packet, and its sender; its length, 0 at the end of the connection, -1 when none comes in time.
 static ssize_t receive (char *packet, size_t size, long long milliseconds, pid_t *sender)
 {
     long long end = now () + milliseconds;

@@ -121,8 +121,8 @@ static void select_offender (struct tenant *tenant, uint32_t gpu)
             }
 }
 
-/* Who has it may not be found: of the processes that have a client's file those are known that made a call. Where it is there still when those that were
- * found have ended, all that could have it end. */
+/* The process that has it may not be found: of those that have a client's file only those that made a call are known. Where it is there still when
+ * those that were found have ended, all that could have it end. */
 static void end_if_kept (struct tenant *tenant)
 {
     uint64_t now = guard_now ();

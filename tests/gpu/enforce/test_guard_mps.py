@@ -100,7 +100,7 @@ def test_a_client_of_mps_is_held_to_its_share(guarding: Guarding, start: Starts,
 def test_the_next_client_of_mps(
     guarding: Guarding, start: Starts, table: Table, mps: str, guarded: bool, queued: bool
 ) -> None:
-    """After one that ended with work queued the server's next client can fail, as without a guard: only told here."""
+    """After one that ended with work queued the server's next client can fail, as without a guard: a row, no goal."""
     milliseconds = KERNEL if guarded else 100 * KERNEL
     more = {"tenant": guarding.tenant(memory=4 * GIB, cap=CAP)} if guarded else {}
     first = start("burn", "plain", milliseconds, **more)
