@@ -28,7 +28,7 @@ enum privsep_operation {
     PRIVSEP_SPACE = 6, /* process, thread; descriptors: a counter that execve switches on, /proc/PID/mem; pid 0: a counter of the
                           * monitor's, twice */
     PRIVSEP_KILL = 7, /* process: SIGKILL */
-    PRIVSEP_ENDING = 10, /* process; reply: state: none of its threads executes code of its any more */
+    PRIVSEP_ENDING = 10, /* process; reply: state: it is ending */
     PRIVSEP_NAMED = 9, /* as FILE, wherever it was opened */
     PRIVSEP_DEVICE = 8, /* number: 0: the control node; n: of the container's n-th GPU, from 1 on; descriptor: opened */
 };
@@ -91,7 +91,7 @@ int privsep_syscall (struct privsep *self, const struct process *process, pid_t 
                      uint64_t arguments[4]);
 /* process NULL: a counter of the monitor's, twice. */
 int privsep_space (struct privsep *self, const struct process *process, pid_t thread, int files[2]);
-/* Whether it ends, and does nothing else any more. */
+/* Whether it is ending (proc_is_ending of the monitor). */
 bool privsep_is_ending (struct privsep *self, const struct process *process);
 int privsep_kill (struct privsep *self, const struct process *process);
 int privsep_device (struct privsep *self, int number);

@@ -4,7 +4,7 @@
  * channels are reached; and while a process execs for seconds, and no descriptor can be copied from it, no thread waits for that.
  *
  * A file that is not held, because the guard had none free or is a new one, is looked for by the tenant's own thread.
- * A living process whose file is found nowhere is ended: nothing could stop its channels. One that ends already is waited for.
+ * A living process of which the file is found nowhere is ended: nothing could stop its channels. One that is ending already is waited for.
  *
  * Under the tenant's lock; reach_check in the tenant's thread.
  */
@@ -31,8 +31,8 @@
 /* How long a process's file may be out of reach. */
 #define PATIENCE_NS 200000000u
 #define AGAIN_NS 20000000u
-/* The same of one that ends: to free hundreds of gigabytes takes it a minute. It runs no code, and could be killed no more than it is. What its channels
- * compute meanwhile is bounded by stops as ever: one that is due and not done ends the container (late.h). */
+/* The same of a process that is ending: to free hundreds of gigabytes takes a minute. It runs no code, and SIGKILL is pending already. Its channels are
+ * bounded by stops as ever: a stop that is due and not done ends the container (late.h). */
 #define ENDING_NS UINT64_C (60000000000)
 
 long reach_through (int file, uint32_t request, void *argument)

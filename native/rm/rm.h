@@ -222,7 +222,7 @@ struct rm_embedded {
 bool rm_params_fit (const struct rm_abi *abi, const void *head);
 /* `number`: the control's. false: params of another size, or a piece too long: the call cannot be made. */
 bool rm_embedded (const struct rm_abi *abi, uint32_t number, const void *params, uint32_t size, struct rm_embedded *embedded);
-/* Of requests whose struct itself holds pointers. false: as above. */
+/* The same for requests that have pointers in their struct itself (IDLE_CHANNELS). false: as above. */
 bool rm_embedded_in_head (uint32_t request, const void *head, struct rm_embedded *embedded);
 
 enum rm_verdict rm_begin (struct rm *rm, struct rm_call *call);

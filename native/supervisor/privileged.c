@@ -276,7 +276,7 @@ static int answer_about (struct answering *answering, const struct pinned *pinne
     }
 }
 
-/* One that has left its namespaces, and closes its files, is not to be found in a container; of no other one it is said. */
+/* An ending process that has left its namespaces is in no container any more (-EPERM), and is answered for all the same. */
 static int answer_ending (struct answering *answering)
 {
     const struct privsep_request *request = answering->request;

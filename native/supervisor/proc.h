@@ -15,8 +15,8 @@ bool proc_status (pid_t pid, const char *name, char *value, size_t size);
 long proc_status_number (pid_t pid, const char *name);
 /* Field 22 of /proc/PID/stat; 0: there is no such process. */
 uint64_t proc_start_time (pid_t pid);
-/* Whether none of its threads executes code of the process any more: each exits, writes the core dump, or has SIGKILL pending. That does not end by itself,
- * so a process that runs on cannot look so: one whose first thread has exited, or of which one thread calls execve, for which the others get SIGKILL. */
+/* Whether the process is ending: each of its threads exits, writes the core dump, or has SIGKILL pending, and executes no code any more. Not where only
+ * the first thread has exited, nor where one thread calls execve, for which the others get SIGKILL. */
 bool proc_is_ending (pid_t pid);
 /* The OOM killer takes this process, and those that it makes from now on, last (oom_score_adj -999; takes CAP_SYS_RESOURCE). */
 void proc_keep_from_oom_killer (void);

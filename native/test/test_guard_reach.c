@@ -1,4 +1,4 @@
-/* A process whose channels are out of reach: ended, unless it ends already, which it cannot feign (guard/reach.c, supervisor/proc.c). */
+/* Processes with channels out of reach are ended, unless they are ending, which no running process can pretend (guard/reach.c, supervisor/proc.c). */
 #include "bare_tenant.h"
 #include "guard/clock.h"
 #include "guard/guard_private.h"
@@ -24,7 +24,7 @@
 #define CHAIN_LOOKS 1000u
 
 static struct tenant *tenant;
-static int device = -1; /* a file system's whose server reads requests, and answers none but the first */
+static int device = -1; /* of a file system: its server reads all requests and answers the first */
 static char place[] = "/tmp/nvc-reach.XXXXXX", name[64];
 
 static bool mount_it (void)
@@ -145,14 +145,14 @@ static void feign (void)
 
     child = start (FIRST_THREAD_ENDED);
     usleep (50000);
-    tap_ok (!proc_is_ending (child), "one whose first thread has ended runs on");
+    tap_ok (!proc_is_ending (child), "a process is not ending where its first thread has ended");
     end (child);
 
     child = start (CHAIN);
     usleep (50000);
     for (unsigned i = 0; i < CHAIN_LOOKS; i++)
         ever |= proc_is_ending (child);
-    tap_ok (!ever && kill (child, 0) == 0, "and one whose threads end as soon as they have made another one");
+    tap_ok (!ever && kill (child, 0) == 0, "nor where each thread ends as soon as it has made another one");
     end (child);
 }
 

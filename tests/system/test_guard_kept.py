@@ -45,7 +45,7 @@ def ends(main: subprocess.Popen[str]) -> None:
 def test_where_the_memory_outlives_the_processes_that_are_found_the_container_ends(
     place: Path, is_ended: int, is_named: int
 ) -> None:
-    """A freed client that was named in its place gives none of it back, nor a process whose children have its file."""
+    """A freed client that was named in its place gives none of it back, nor a process if its children have its file."""
 
     def inside(tenants: Tenants) -> None:
         ends(begin(tenants, "keep-race", 2048, is_ended, is_named))

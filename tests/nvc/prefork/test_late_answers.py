@@ -1,4 +1,4 @@
-"""A client whose work does not end: it waits no longer than it may, says why, and the container does not start."""
+"""A client of the pre-fork server waits a bounded time, then says why, and the container does not start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-/* Memory won by a race on a client whose file processes have that made no call: none of them is one that the guard would end for it. */
+/* Memory won by a race on a client; its file is open in processes that made no call, and that the guard would not end for it. */
 #include "attack.h"
 
 /* Client, parent, object and class, written at once. */
