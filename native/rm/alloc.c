@@ -108,20 +108,28 @@ static enum rm_verdict context_begin (struct rm *rm, struct rm_call *call)
     return RM_PERFORM;
 }
 
-static bool is_continued (const struct rm_class *class, const NVOS21_PARAMETERS *head)
+static bool is_continued (const struct rm_call *call, const struct rm_class *class)
 {
     return class->kind == CLASS_CLIENT || class->kind == CLASS_CALLER_BOUND ||
-           (class->kind == CLASS_DEVICE && head->hObjectNew != 0);
+           (class->kind == CLASS_DEVICE && ((const NVOS21_PARAMETERS *) call->head)->hObjectNew != 0 && !space_is_private (call));
 }
 
-/* The driver lets a process debug what another process of the same user made: root's, in every container. */
+/* The driver lets a process debug what another process of the same user made: root's, in every container. Whose object an event
+ * is about it does not ask. A client of the tenant that has an object is in the ledger. */
 static bool is_about_other_client (const struct rm *rm, const struct rm_call *call, const struct rm_class *class)
 {
     uint32_t client;
 
-    if (class->kind != CLASS_DEBUGGER || call->params == NULL)
+    if (class->kind == CLASS_DEVICE)
+        return !space_may_be_shared (rm, call);
+    if (call->params == NULL)
         return false;
-    client = ((const NV83DE_ALLOC_PARAMETERS *) call->params)->hAppClient;
+    if (class->kind == CLASS_DEBUGGER)
+        client = ((const NV83DE_ALLOC_PARAMETERS *) call->params)->hAppClient;
+    else if (class->number == NV01_EVENT_OS_EVENT)
+        client = ((const NV0005_ALLOC_PARAMETERS *) call->params)->hParentClient;
+    else
+        return false;
     return client != 0 && tracker_find (rm, client, client) == NULL;
 }
 
@@ -168,7 +176,7 @@ enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
      * made only by the process that made its client (the driver asserts it on the way to the GPU's firmware); where
      * the driver would pick the handle no other process could tell which. Whatever a continued call is said to make enters the
      * ledger when the driver was asked about it (evidence.c). */
-    if (is_guard (rm) && is_continued (class, head) && is_taken (rm, head, class)) {
+    if (is_guard (rm) && is_continued (call, class) && is_taken (rm, head, class)) {
         set32 (call->head, status, NV_ERR_INSERT_DUPLICATE_NAME);
         return RM_REFUSED;
     }
@@ -178,19 +186,22 @@ enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
     }
     if (is_guard (rm) && (!evidence_has (rm, call, head->hRoot, parent_of (head)) || is_out_of_reach (rm, head, class)))
         return refuse (rm, call, status, NV_ERR_OBJECT_NOT_FOUND, RM_UNKNOWN_OBJECT, rm_request_number (call->request));
-    if (is_guard (rm) && is_continued (class, head))
-        return continue_begin (rm, call);
-    if (class->kind == CLASS_CALLER_BOUND)
-        return RM_CONTINUE;
-    if (has_params && class->size != 0 && (call->params == NULL || call->params_size < class->size)) {
+    if (class->kind != CLASS_CALLER_BOUND && has_params && class->size != 0 &&
+        (call->params == NULL || call->params_size < class->size)) {
         note (rm, RM_BAD_POINTER, rm_request_number (call->request));
         return RM_UNKNOWN;
     }
+    if (is_guard (rm) && is_about_other_client (rm, call, class))
+        return refuse (rm, call, status, NV_ERR_INVALID_CLIENT, RM_FORBIDDEN_CLASS, number);
+    if (is_guard (rm) && is_continued (call, class))
+        return continue_begin (rm, call);
+    if (class->kind == CLASS_CALLER_BOUND)
+        return RM_CONTINUE;
+    if (is_guard (rm) && !space_may_be_used (call, tracker_find (rm, head->hRoot, parent_of (head))))
+        return refuse (rm, call, status, NV_ERR_INVALID_STATE, RM_FORBIDDEN_CLASS, number);
     if (is_guard (rm) && class->kind == CLASS_COMPUTE &&
         !schedule_may_compute (rm, tracker_find (rm, head->hRoot, parent_of (head))))
         return refuse (rm, call, status, NV_ERR_INVALID_CLASS, RM_FORBIDDEN_CLASS, number);
-    if (is_guard (rm) && is_about_other_client (rm, call, class))
-        return refuse (rm, call, status, NV_ERR_INVALID_CLIENT, RM_FORBIDDEN_CLASS, number);
     if (is_guard (rm) && has_params && has_address (number))
         ((NV_MEMORY_ALLOCATION_PARAMS *) call->params)->address = 0;
     if (class->kind == CLASS_GROUP || class->kind == CLASS_CHANNEL)
@@ -239,6 +250,7 @@ void alloc_end (struct rm *rm, struct rm_call *call, bool done)
     switch (kind) {
     case CLASS_DEVICE:
         object->instance = has_params ? ((const NV0080_ALLOC_PARAMETERS *) call->params)->deviceId : 0;
+        object->has_space = space_is_private (call);
         break;
     case CLASS_SUBDEVICE:
         tracker_add_subdevice (rm, call->file, object);
@@ -256,6 +268,7 @@ void alloc_end (struct rm *rm, struct rm_call *call, bool done)
         object->made = object->serial;
         object->context_bytes = call->own.reserved;
         object->context_gpu = call->own.gpu;
+        object->has_space = space_is_named (call, object->parent);
         schedule_added (rm, object, has_params ? call->params : NULL, has_params ? class->size : 0);
         break;
     default:

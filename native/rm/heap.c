@@ -42,6 +42,15 @@ static void clear_address (NVOS32_PARAMETERS *head, uint32_t function)
         head->data.AllocSize.address = 0;
 }
 
+/* A range of addresses that names no address space is in the device's own (space.c). */
+static bool is_in_space (const struct rm *rm, const NVOS32_PARAMETERS *head)
+{
+    const struct object *parent = tracker_find (rm, head->hRoot, head->hObjectParent);
+
+    return (head->data.AllocSize.flags & NVOS32_ALLOC_FLAGS_VIRTUAL) == 0 || head->hVASpace != 0 ||
+           (parent != NULL && parent->device != NULL && parent->device->has_space);
+}
+
 static enum rm_verdict refuse (NVOS32_PARAMETERS *head, uint32_t status)
 {
     head->status = status;
@@ -84,6 +93,10 @@ enum rm_verdict heap_begin (struct rm *rm, struct rm_call *call)
         clear_address (head, function);
     /* serial says whether it is video memory: the driver may write to attr. */
     call->own.serial = is_video_memory (head, function);
+    if (call->own.serial == 0 && is_guard (rm) && !is_in_space (rm, head)) {
+        note (rm, RM_FORBIDDEN_ESCAPE, rm_request_number (call->request));
+        return refuse (head, NV_ERR_INVALID_STATE);
+    }
     if (call->own.serial == 0)
         return RM_PERFORM;
     bytes = memory_footprint (rm, bytes_asked (head, function));

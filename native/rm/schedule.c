@@ -256,6 +256,7 @@ void schedule_duplicated (struct rm *rm, struct object *object, struct object *s
     object->engine = source->engine;
     object->is_compute = source->is_compute;
     object->is_found = source->is_found;
+    object->has_space = source->has_space;
     object->is_foreign = source->is_foreign;
     object->made = source->made;
     object->slice = source->slice;

@@ -87,6 +87,7 @@ struct object {
     bool is_stopped; /* channel: by rm_freeze */
     bool has_asked; /* group */
     bool is_found; /* group: it was not seen to be made */
+    bool has_space; /* device, group: what names no address space in it is in the tenant's own (space.c) */
     bool is_foreign; /* a duplicate of an object of the host's (MPS) or another tenant's */
     bool is_counted; /* in its client's maker's `reported` */
     uint8_t context_state; /* group, channel without one: preempt.c */
@@ -302,6 +303,14 @@ enum evidence evidence_of (struct rm *rm, const struct rm_call *call, uint32_t c
 bool evidence_client (struct rm *rm, const struct rm_call *call, uint64_t file, uint32_t client);
 /* Whether the ledger has it by now; of no concern where the posture is the shim's. */
 bool evidence_has (struct rm *rm, const struct rm_call *call, uint32_t client, uint32_t handle);
+
+/* space.c: whose address space a tenant's channels compute in. call: an ALLOC, with its class. A device: whether it names no other
+ * tenant's client; whether its default address space is its own, so that the guard makes it. Another object, below `parent` (NULL:
+ * not known): whether it names its address space, or has one of the tenant's own without; and whether it may be made. */
+bool space_may_be_shared (const struct rm *rm, const struct rm_call *call);
+bool space_is_private (const struct rm_call *call);
+bool space_is_named (const struct rm_call *call, const struct object *parent);
+bool space_may_be_used (const struct rm_call *call, const struct object *parent);
 
 /* outcome.c. A continued allocation: its outcome is not seen. */
 void outcome_expect (struct rm *rm, const struct rm_call *call);

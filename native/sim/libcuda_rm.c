@@ -16,6 +16,7 @@
 
 enum { ESCAPE_FREE = 0x29, ESCAPE_CONTROL = 0x2a, ESCAPE_ALLOCATE = 0x2b, ESCAPE_SYSTEM_PARAMETERS = 0xd6 };
 enum { CLASS_ROOT = 0x0, CLASS_DEVICE = 0x80, CLASS_SUBDEVICE = 0x2080 };
+#define VAMODE_MULTIPLE_VASPACES 2u /* of a device: none without a handle */
 #define CONTROL_GET_GID 0x2080014au
 #define CONTROL_FB_GET_INFO 0x20801303u
 #define CONTROL_GROUP_SCHEDULE 0xa06c0101u
@@ -135,7 +136,7 @@ void rm_client_close (struct rm_client *client)
 bool rm_attach_gpu (const struct rm_client *client, const uint8_t uuid[16], uint32_t device, uint32_t subdevice)
 {
     for (uint32_t instance = 0; instance < MAXIMUM_INSTANCES; instance++) {
-        uint32_t device_parameters[14] = { instance };
+        uint32_t device_parameters[14] = { [0] = instance, [1] = client->client, [12] = VAMODE_MULTIPLE_VASPACES };
         uint32_t subdevice_parameters[1] = { 0 };
         struct gid_parameters gid = { .flags = 2, .length = 16 };
         if (rm_allocate_object (client, client->client, device, CLASS_DEVICE, device_parameters) != RM_STATUS_OK)

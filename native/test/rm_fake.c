@@ -315,6 +315,7 @@ uint32_t fake_channel (struct fake *fake, uint64_t file, uint32_t client, uint32
     uint8_t params[FAKE_CHANNEL_PARAMS] = { 0 };
     uint32_t handle = 0, status;
 
+    ((NV_CHANNEL_ALLOC_PARAMS *) params)->hContextShare = 0x5c000016; /* as CUDA's */
     status = fake_alloc (fake, file, client, group, &handle, HOPPER_CHANNEL_GPFIFO_A, params, sizeof (params));
     return status == 0 ? handle : 0;
 }

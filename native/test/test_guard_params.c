@@ -148,6 +148,7 @@ static void escapes (void)
     tap_ok (are_left && model.calls == calls, "escapes that hold pointers of the caller are left to it");
     memset (model_at (HEAD), 0, 184);
     set32 (model_at (HEAD), 8, 2);
+    set32 (model_at (HEAD), 12, 0x5c000009); /* its address space */
     set32 (model_at (HEAD), 52, 0x80000); /* a range of addresses */
     set64 (model_at (HEAD), 120, LISTS);
     model_call (MODEL_DESCRIPTOR, 0x4a, 184, HEAD);

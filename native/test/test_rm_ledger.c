@@ -263,6 +263,7 @@ static void channels (void)
     tap_ok (rm_groups (fake->rm, 0) == 1 && rm_channels (fake->rm, NULL, 0) == 1,
             "C7: a channel that is made through a duplicate of the group counts");
     of_channel.common.engineType = COMPUTE;
+    of_channel.common.hVASpace = 0x5c000009;
     fake_alloc (fake, FILE_A, bed.client, bed.device, &lone, HOPPER_CHANNEL_GPFIFO_A, &of_channel, sizeof (of_channel));
     tap_ok (rm_groups (fake->rm, 0) == 2, "C5: a channel without a group counts as a group");
     rm_set_timeslice (fake->rm, 0, 777);

@@ -1,8 +1,9 @@
-"""Which requests of the driver programs make, and what a guard would make of them: without a guard, on a real GPU.
+"""Which requests of the driver programs make, and what a guard would make of them, on a real GPU.
 
-Each program that is there runs once behind seen_calls.c. For each: how many kinds of request it makes, and those that a
-guard refuses. At the end, what native/test/rm_seen.h does not have. Nothing is asserted of what is refused: that is to
-be looked at. The whole ends within six minutes; build/gpu-share/requests.md and requests-seen.txt have all of it.
+Each program that is there runs once, without a guard, behind seen_calls.c. For each: how many kinds of request it
+makes, and those that a guard refuses. At the end, what native/test/rm_seen.h does not have. Nothing is asserted of what
+is refused: that is to be looked at. The whole ends within six minutes; build/gpu-share/requests.md and
+requests-seen.txt have all of it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tests.gpu.enforce.conftest import PARTS, PROGRAMS
 from tests.support import gpuhost
 from tests.support.bed import Bed
 from tests.support.frameworks import Frameworks
+from tests.support.guarded import Guarding
 from tests.support.seen import NO_REQUESTS, Request, is_refused, rows_for_header, verdict
 from tests.support.share_table import Table
 
@@ -103,6 +105,30 @@ def traced(tracer: Path, out: Path, command: list[str], environment: Mapping[str
             print(f"{command}: {status}: {said.decode(errors='replace')[-400:]}")
     lines = out.read_text().splitlines() if out.exists() else []
     return Trace(status, dict(Request.of(line) for line in lines))
+
+
+@pytest.mark.parametrize("name", ["nvdec", "opencl", "vulkan", "egl"])
+def test_a_program_does_under_a_guard_what_it_does_without(
+    guarding: Guarding, environment: dict[str, str], table: Table, name: str
+) -> None:
+    """Video and graphics compute in their device's own address space, where CUDA names one (native/rm/space.c)."""
+    command = [Frameworks.find().interpreter or sys.executable, str(PROGRAMS / "seen_programs.py"), name]
+    tenant, said = guarding.tenant(memory=8 << 30), list[tuple[int, str]]()
+    for words in (command, tenant.wrap(command)):
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=ONE, check=False)
+        if done.returncode == MISSING:
+            pytest.skip(f"no library for {name} on this machine")
+        said.append((done.returncode, done.stderr))
+    good = said[0] == said[1]
+    refused = ", ".join(f"{reason} {count}" for reason, count in sorted(tenant.refused().items())) or "nothing"
+    table.add(
+        f"{name}, every step of it, under a guard",
+        goal="as without",
+        got=f"{'the same' if good else said[1]}; refused: {refused}",
+        base=said[0][1].strip() or "nothing failed",
+        good=good,
+    )
+    assert good, said
 
 
 @pytest.mark.timeout(400)

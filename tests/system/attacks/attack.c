@@ -124,11 +124,11 @@ uint32_t bed_free (const struct bed *bed, uint32_t handle)
 uint32_t bed_begin (struct bed *bed)
 {
     struct alloc root = { .status = 0xffff };
-    uint32_t device[14] = { 0 }, zero = 0, status;
+    uint32_t device[14] = { 0 }, zero = 0, status; /* word 1: hClientShare, whose address space the device has */
 
     if (ioctl (bed->file, REQUEST (0x2b, sizeof (root)), &root) < 0)
         return failure ();
-    bed->client = root.object;
+    bed->client = device[1] = root.object;
     status = root.status ? root.status : bed_alloc (bed, bed->client, bed->device, 0x80, device);
     return status ? status : bed_alloc (bed, bed->device, bed->subdevice, 0x2080, &zero);
 }

@@ -220,12 +220,16 @@ void attack_foreign (int argc, char **argv)
     struct release call = { client, 0x5c000001, handle, 0xffff }, whole = { client, client, client, 0xffff };
     struct duplicate copy = { bed.client, bed.device, bed.next++, client, handle, 0, 0xffff };
     struct bed other = bed;
+    uint32_t device[14] = { [1] = client }, event[6] = { client, 0, 0x79 }, made;
     unsigned wrong = 0;
-    uint32_t made;
 
     wrong += ioctl (bed.file, REQUEST (0x29, sizeof (call)), &call) == 0 && call.status == 0;
     wrong += ioctl (bed.file, REQUEST (0x34, sizeof (copy)), &copy) == 0 && copy.status == 0;
     wrong += ioctl (bed.file, REQUEST (0x29, sizeof (whole)), &whole) == 0 && whole.status == 0;
+    /* its address space, by a device with it and without one of its own by default; its events */
+    for (device[12] = 0; device[12] <= 2; device[12] += 2)
+        wrong += bed_alloc (&bed, bed.client, bed.next++, 0x80, device) == 0;
+    wrong += bed_alloc (&bed, bed.subdevice, bed.next++, 0x79, event) == 0;
     other.client = client;
     other.next = 0x5e000000;
     wrong += bed_memory (&other, &made, MIB) == 0;

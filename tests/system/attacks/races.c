@@ -77,12 +77,13 @@ void attack_command_race (int argc, char **argv)
 /* A class that becomes video memory, until there are as many pieces as that. How many there were. */
 static unsigned win (struct bed *bed, uint32_t class, unsigned rounds, unsigned most)
 {
-    struct memory params = memory_of (64 * MIB);
+    struct memory params = memory_of (64 * MIB); /* its owner: the client of an event's object */
     struct alloc call = { bed->client, bed->device, 0, class, (uintptr_t) &params, 0, 0, 0, 0xffff, 0 };
     struct flip flip = { &call.number, { class, 0x40 }, false };
     unsigned given = 0;
     pthread_t thread;
 
+    params.owner = class == 0x79 ? bed->client : params.owner;
     pthread_create (&thread, NULL, flipping, &flip);
     for (unsigned i = 0; i < rounds && given < most; i++) {
         call.object = bed->next++;

@@ -1,7 +1,7 @@
 """What other programs ask of the driver, a word each: torch, ipc, nvml, checkpoint, opencl, vulkan, egl, nvdec.
 
-Exits with 77 where the library for it is not there. Alone, without a guard: only its calls of the driver matter, so
-every step that fails is said on standard error, and the next one is tried.
+Exits with 77 where the library for it is not there. Its calls of the driver matter: every step that fails is said on
+standard error, and the next one is tried.
 """
 
 from __future__ import annotations
@@ -267,7 +267,8 @@ def nvdec() -> None:
     info = create_string_buffer(512)
     values = (c_uint64 * 3)(1920, 1088, 8)
     ctypes.memmove(info, values, 24)
-    ctypes.memmove(ctypes.addressof(info) + 24, (c_int * 2)(4, 1), 8)
+    for at, numbers in ((24, (c_int * 2)(4, 1)), (56, (c_uint64 * 2)(1920, 1088)), (96, (c_uint64 * 3)(1920, 1088, 2))):
+        ctypes.memmove(ctypes.addressof(info) + at, numbers, ctypes.sizeof(numbers))
     decoder = c_void_p()
     tried("cuvidCreateDecoder", video.cuvidCreateDecoder(byref(decoder), info))
 
