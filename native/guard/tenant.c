@@ -307,6 +307,8 @@ struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct lim
     if (tenant->abi == NULL)
         *error = -EOPNOTSUPP;
     else if ((tenant->rm = rm_create (tenant->abi, RM_POSTURE_GUARD, &guard_host, tenant)) != NULL) {
+        if ((limits->flags & LIMITS_GRAPHICS) != 0)
+            rm_allow_graphics (tenant->rm);
         tenant->epoll = epoll_create1 (EPOLL_CLOEXEC);
         tenant->wake = eventfd (0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (tenant->epoll >= 0 && tenant->wake >= 0 && epoll_ctl (tenant->epoll, EPOLL_CTL_ADD, tenant->wake, &event) == 0 &&

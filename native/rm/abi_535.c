@@ -83,7 +83,7 @@ static const struct rm_class classes[] = {
     { NV50_MEMORY_VIRTUAL, CLASS_VIRTUAL_RANGE, 120, 0 },
     { 0x83de, CLASS_DEBUGGER, 12, 0 }, /* GT200_DEBUGGER */
     { 0x900e, CLASS_PLAIN, 0, 0 }, /* MPS_COMPUTE */
-    { 0x902d, CLASS_COMPUTE, 16, 0 }, /* FERMI_TWOD_A */
+    { FERMI_TWOD_A, CLASS_COMPUTE, 16, 0 },
     { FERMI_CONTEXT_SHARE_A, CLASS_CONTEXT_SHARE, 12, 0 },
     { 0x906f, CLASS_CHANNEL, 360, 0 }, /* GF100_CHANNEL_GPFIFO */
     { 0x9072, CLASS_PLAIN, 12, 0 }, /* GF100_DISP_SW */

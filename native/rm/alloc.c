@@ -202,6 +202,8 @@ enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
     if (is_guard (rm) && class->kind == CLASS_COMPUTE &&
         !schedule_may_compute (rm, tracker_find (rm, head->hRoot, parent_of (head))))
         return refuse (rm, call, status, NV_ERR_INVALID_CLASS, RM_FORBIDDEN_CLASS, number);
+    if (is_guard (rm) && preempt_is_graphics (number) && !preempt_may_draw (rm, tracker_find (rm, head->hRoot, parent_of (head))))
+        return refuse (rm, call, status, NV_ERR_INVALID_CLASS, RM_FORBIDDEN_CLASS, number);
     if (is_guard (rm) && has_params && has_address (number))
         ((NV_MEMORY_ALLOCATION_PARAMS *) call->params)->address = 0;
     if (class->kind == CLASS_GROUP || class->kind == CLASS_CHANNEL)

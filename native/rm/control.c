@@ -105,11 +105,13 @@ static void set_preemption (struct rm *rm, struct rm_call *call)
 {
     NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS *params = call->params;
 
+    uint32_t mode = preempt_mode (rm, call);
+
     call->own.reserved = params->cilpPreemptMode;
-    if ((params->flags & NV2080_GR_PREEMPTION_FLAGS_CILP_SET) == 0 || params->cilpPreemptMode == NV2080_GR_PREEMPTION_COMPUTE_CILP)
+    if ((params->flags & NV2080_GR_PREEMPTION_FLAGS_CILP_SET) == 0 || params->cilpPreemptMode == mode)
         return;
     note (rm, RM_SCHEDULING_CONTROL, call->own.number);
-    params->cilpPreemptMode = NV2080_GR_PREEMPTION_COMPUTE_CILP;
+    params->cilpPreemptMode = mode;
 }
 
 /* The driver, and the GPU's firmware, take no other call while one waits; one that is not waited for must not be followed by another. */

@@ -2,15 +2,20 @@
  * Compute stops at any instruction when its turn is over, or long kernels compute beyond a cap: 31 % of an H100 under one of 20 %, for a program that asks for no
  * mode (docs/measured/h100-580-driver.md). libcuda asks once a context, after its groups have started. So a group of which that was not seen gets the mode before
  * it starts; and once it has started, with each object that computes. The mode is that of the group's context, whatever handle or channel it is set by.
+ *
+ * A context has this mode or objects of graphics: where one is there the driver refuses the other (0x3f, 0x31; H100, 580.159.04, also for Vulkan's own
+ * groups). With graphics a kernel stops at the end of a block, and a draw at its own. So these objects are made only where the node's settings say so.
  */
 #include "nv_params.h"
 #include "state.h"
 
 /* Of struct object's context_state. */
-enum { STARTED = 1, COMPUTES = 2, PREEMPTIBLE = 4 };
+enum { STARTED = 1, COMPUTES = 2, PREEMPTIBLE = 4, DRAWS = 8 };
 
 /* The last byte of classes that run kernels. */
 #define COMPUTE_CLASS 0xc0u
+/* And of those that draw. */
+#define GRAPHICS_CLASS 0x97u
 
 /* The group, or the channel without one, that has the context. */
 static struct object *owner_of (struct object *object)
@@ -44,13 +49,18 @@ static struct object *named_of (struct object *owner)
     return owner;
 }
 
-static long set_mode (struct rm *rm, const struct object *named)
+static uint32_t mode_of (const struct object *owner)
+{
+    return (owner->context_state & DRAWS) != 0 ? NV2080_GR_PREEMPTION_COMPUTE_CTA : NV2080_GR_PREEMPTION_COMPUTE_CILP;
+}
+
+static long set_mode (struct rm *rm, const struct object *named, uint32_t mode)
 {
     const struct object *subdevice = schedule_subdevice (rm, named->client, tracker_gpu (rm, named));
     _Alignas (uint64_t) NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS params = {
         .flags = NV2080_GR_PREEMPTION_FLAGS_CILP_SET,
         .hChannel = (uint32_t) named->link.key,
-        .cilpPreemptMode = NV2080_GR_PREEMPTION_COMPUTE_CILP,
+        .cilpPreemptMode = mode,
     };
 
     if (subdevice == NULL)
@@ -59,17 +69,58 @@ static long set_mode (struct rm *rm, const struct object *named)
                              NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE, &params, sizeof (params));
 }
 
+static long set_mode_of (struct rm *rm, struct object *owner)
+{
+    struct object *named = named_of (owner);
+    long status = set_mode (rm, named, mode_of (owner));
+
+    return status != 0 && named->kind == CLASS_CHANNEL ? set_mode (rm, owner_of (named), mode_of (owner)) : status;
+}
+
 /* Where nothing in it runs kernels the driver may have no such mode for it. */
 static bool set (struct rm *rm, struct object *owner)
 {
-    struct object *named;
+    long status;
 
     if (!is_guard (rm) || !owner->is_compute || tracker_gpu (rm, owner) < 0 || (owner->context_state & PREEMPTIBLE) != 0)
         return true;
-    named = named_of (owner);
-    if (set_mode (rm, named) == 0 || (named->kind == CLASS_CHANNEL && set_mode (rm, owner_of (named)) == 0))
+    status = set_mode_of (rm, owner);
+    if (status == 0)
         put (owner, owner->context_state | PREEMPTIBLE);
+    /* There are objects of graphics that the ledger does not have. */
+    if (status == NV_ERR_INVALID_REQUEST)
+        return false;
     return (owner->context_state & (COMPUTES | PREEMPTIBLE)) != COMPUTES;
+}
+
+bool preempt_is_graphics (uint32_t class) { return class == FERMI_TWOD_A || (class > 0x9000 && (class & 0xff) == GRAPHICS_CLASS); }
+
+void rm_allow_graphics (struct rm *rm) { rm->has_graphics = true; }
+
+bool preempt_may_draw (struct rm *rm, struct object *channel)
+{
+    struct object *owner;
+
+    if (!rm->has_graphics || channel == NULL || channel->kind != CLASS_CHANNEL)
+        return false;
+    owner = owner_of (channel);
+    if ((owner->context_state & DRAWS) != 0)
+        return true;
+    put (owner, owner->context_state | DRAWS);
+    if ((owner->context_state & (STARTED | PREEMPTIBLE)) == 0 || set_mode_of (rm, owner) == 0)
+        return true;
+    put (owner, (uint8_t) (owner->context_state & ~DRAWS));
+    return false;
+}
+
+uint32_t preempt_mode (const struct rm *rm, const struct rm_call *call)
+{
+    const NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS *params = call->params;
+    struct object *object = tracker_find (rm, ((const NVOS54_PARAMETERS *) call->head)->hClient, params->hChannel);
+
+    if (object == NULL || (object->kind != CLASS_CHANNEL && object->kind != CLASS_GROUP))
+        return NV2080_GR_PREEMPTION_COMPUTE_CILP;
+    return mode_of (owner_of (object));
 }
 
 bool preempt_before_run (struct rm *rm, struct object *object)
@@ -89,7 +140,7 @@ bool preempt_object (struct rm *rm, struct object *object, uint32_t class)
     if (object->kind != CLASS_COMPUTE || object->parent->kind != CLASS_CHANNEL || (class != 0 && (class & 0xff) != COMPUTE_CLASS))
         return true;
     owner = owner_of (object->parent);
-    put (owner, (owner->context_state & STARTED) | COMPUTES);
+    put (owner, (owner->context_state & (STARTED | DRAWS)) | COMPUTES);
     return (owner->context_state & STARTED) == 0 || set (rm, owner);
 }
 

@@ -173,6 +173,7 @@ struct rm {
     bool has_lost_named; /* of one that is not confirmed there is no record any more */
     uint32_t changed; /* GPUs with changed groups: reported at the end of the call */
     uint32_t frozen; /* GPUs that rm_freeze stopped */
+    bool has_graphics; /* rm_allow_graphics */
     uint64_t controls; /* rm's own, ever made */
     int32_t gpu_of_instance[RM_MAX_GPUS]; /* the driver's device instance -> the share's index */
     struct range *ranges; /* sorted, apart */
@@ -336,7 +337,12 @@ bool start_may_reset (const struct rm *rm, const struct rm_call *call);
 enum rm_verdict start_begin (struct rm *rm, struct rm_call *call);
 void start_end (const struct rm_call *call);
 
-/* preempt.c. Before a group, or a channel, is let through to compute: its kernels stop when its turn is over. false: they would not. */
+/* preempt.c. Whether it is an object of graphics, and may be made in the channel: its context then has another mode, which is the one that a call
+ * of the program's own gets. */
+bool preempt_is_graphics (uint32_t class);
+bool preempt_may_draw (struct rm *rm, struct object *channel);
+uint32_t preempt_mode (const struct rm *rm, const struct rm_call *call);
+/* Before a group, or a channel, is let through to compute: its kernels stop when its turn is over. false: they would not. */
 bool preempt_before_run (struct rm *rm, struct object *object);
 /* The same of one that runs, when an object of this class (0: not known) was made on it. */
 bool preempt_object (struct rm *rm, struct object *object, uint32_t class);

@@ -73,6 +73,8 @@ struct fake {
     uint64_t grant;       /* not 0: what the driver grants, whatever was asked for */
     uint32_t next_status; /* the next call of the tenant fails with it */
     bool no_gid, no_mode;
+    uint32_t mode; /* where compute stops, and whether something draws: of the one context of a test */
+    bool draws;
     unsigned handle_calls; /* GET_HANDLE_INFO */
     unsigned performed, own_calls, gid_calls, disable_calls, slice_calls, mode_calls;
     unsigned largest_batch;

@@ -202,6 +202,18 @@ static void start (struct fake *fake, struct fake_object *object)
         group->in_force = group->slice;
 }
 
+/* A context draws, or stops at any instruction. */
+static uint32_t set_mode (struct fake *fake, const NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS *params)
+{
+    fake->mode_calls++;
+    if (fake->no_mode)
+        return NV_ERR_NOT_SUPPORTED;
+    if (fake->draws && params->cilpPreemptMode == NV2080_GR_PREEMPTION_COMPUTE_CILP)
+        return NV_ERR_INVALID_REQUEST;
+    fake->mode = params->cilpPreemptMode;
+    return 0;
+}
+
 uint32_t fake_answer (struct fake *fake, uint64_t file, const NVOS54_PARAMETERS *head, void *params, void *list)
 {
     uint32_t client = head->hClient;
@@ -238,8 +250,7 @@ uint32_t fake_answer (struct fake *fake, uint64_t file, const NVOS54_PARAMETERS 
         start (fake, object);
         return 0;
     case NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE:
-        fake->mode_calls++;
-        return fake->no_mode ? NV_ERR_NOT_SUPPORTED : 0;
+        return set_mode (fake, params);
     case NVA06C_CTRL_CMD_SET_TIMESLICE:
         fake->slice_calls++;
         object->slice = timeslice->timesliceUs;

@@ -91,6 +91,11 @@ uint32_t fake_make (struct fake *fake, uint64_t file, uint32_t client, uint32_t 
         return NV_ERR_INVALID_OBJECT_HANDLE;
     if (*handle != 0 && fake_find (fake, client, *handle) != NULL)
         return NV_ERR_INSERT_DUPLICATE_NAME;
+    if (class == FERMI_TWOD_A || (class & 0xff) == 0x97) {
+        if (fake->mode == NV2080_GR_PREEMPTION_COMPUTE_CILP)
+            return NV_ERR_INVALID_OBJECT;
+        fake->draws = true;
+    }
     object = new_object (fake);
     object->client = client;
     object->handle = *handle != 0 ? *handle : ++fake->next_handle;

@@ -7,6 +7,9 @@
 #define VERSION "580.159.04"
 #define FILE_A 1
 #define COMPUTE 1u
+#define HOPPER_A 0xcb97u
+#define CTA NV2080_GR_PREEMPTION_COMPUTE_CTA
+#define CILP NV2080_GR_PREEMPTION_COMPUTE_CILP
 
 struct bed {
     struct fake *fake;
@@ -100,7 +103,7 @@ static void refused (void)
     tap_ok (start (&bed, bed.group) != 0 && !is_started (&bed) && bed.fake->notes[RM_SCHEDULING_CONTROL] == 1,
             "a group for which the driver does not take it is not started, which is counted");
     tap_ok (start (&bed, idle) == 0 && bed.fake->notes[RM_SCHEDULING_CONTROL] == 1, "one in which nothing computes is");
-    tap_ok (compute (&bed, later, 0xcb97) == 0, "and has graphics");
+    tap_ok (compute (&bed, later, 0xa140) == 0, "and has objects that run no kernels");
     tap_ok (compute (&bed, later, HOPPER_COMPUTE_A) != 0, "but gets no object that computes");
     tap_ok (fake_close (bed.fake), "nothing is left");
 }
@@ -169,6 +172,54 @@ static void by_the_library (void)
     tap_ok (fake_close (bed.fake), "nothing is left");
 }
 
+/* Objects of graphics, for which a context gives up that it stops at any instruction. */
+static void graphics (void)
+{
+    static const uint32_t classes[] = { FERMI_TWOD_A, HOPPER_A };
+    struct bed bed = open_bed (RM_POSTURE_GUARD);
+    bool any = false, all = true;
+
+    start (&bed, bed.group);
+    for (unsigned i = 0; i < 2; i++)
+        any |= compute (&bed, bed.channel, classes[i]) == 0 || bed.fake->decision != RM_REFUSED;
+    tap_ok (!any && bed.fake->notes[RM_FORBIDDEN_CLASS] == 2 && bed.fake->mode == CILP,
+            "there are none where the node does not say so");
+    fake_close (bed.fake);
+
+    bed = open_bed (RM_POSTURE_GUARD);
+    rm_allow_graphics (bed.fake->rm);
+    start (&bed, bed.group);
+    tap_ok (bed.fake->mode == CILP, "a group that may draw stops at any instruction until it does");
+    for (unsigned i = 0; i < 2; i++)
+        all &= compute (&bed, bed.channel, classes[i]) == 0;
+    tap_ok (all && bed.fake->mode == CTA, "and then at the end of a block");
+    ask (&bed, bed.channel, NV2080_GR_PREEMPTION_FLAGS_CILP_SET, 0);
+    tap_ok (bed.fake->mode == CTA && compute (&bed, bed.channel, HOPPER_COMPUTE_A) == 0 && bed.fake->mode == CTA,
+            "whatever it asks for, and what computes in it too");
+    tap_ok (fake_close (bed.fake), "nothing is left");
+
+    bed = open_bed (RM_POSTURE_GUARD);
+    rm_allow_graphics (bed.fake->rm);
+    tap_ok (compute (&bed, bed.channel, HOPPER_A) == 0 && bed.fake->mode_calls == 0 && start (&bed, bed.group) == 0 &&
+                bed.fake->mode == CTA && is_started (&bed),
+            "one that draws before it starts has its mode when it does");
+    tap_ok (fake_close (bed.fake), "nothing is left");
+
+    bed = open_bed (RM_POSTURE_GUARD);
+    rm_allow_graphics (bed.fake->rm);
+    start (&bed, bed.group);
+    bed.fake->no_mode = true;
+    tap_ok (compute (&bed, bed.channel, HOPPER_A) != 0 && bed.fake->decision == RM_REFUSED,
+            "where the driver takes no other mode it does not");
+    tap_ok (fake_close (bed.fake), "nothing is left");
+
+    /* made by a call that the kernel read otherwise */
+    bed = open_bed (RM_POSTURE_GUARD);
+    bed.fake->draws = true;
+    tap_ok (start (&bed, bed.group) != 0 && !is_started (&bed), "a group with some that the ledger does not have does not start");
+    tap_ok (fake_close (bed.fake), "nothing is left");
+}
+
 int main (void)
 {
     unasked ();
@@ -177,5 +228,6 @@ int main (void)
     waits ();
     waits_for_idle ();
     by_the_library ();
+    graphics ();
     return tap_done ();
 }

@@ -72,9 +72,15 @@ class GuardedTenant:
     """One tenant; its programs are started with ``wrap``. Statements about memory are of the first GPU."""
 
     def __init__(
-        self, guarding: Guarding, number: int, gpu: ResolvedGpu, place: Path, first: FirstProcess | None = None
+        self,
+        guarding: Guarding,
+        number: int,
+        gpu: ResolvedGpu,
+        place: Path,
+        first: FirstProcess | None = None,
+        graphics: bool = False,
     ) -> None:
-        self.guarding, self.number, self.gpu = guarding, number, gpu
+        self.guarding, self.number, self.gpu, self.graphics = guarding, number, gpu, graphics
         self.paused, self._place = False, place
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         self._socket.bind(str(place / "listen"))
@@ -124,7 +130,9 @@ class GuardedTenant:
     def limits(self) -> Limits:
         """As the guard and the scheduler know it."""
         own = self.guarding
-        return Limits((self.gpu,), own.nodes, own.driver, f"tenant{self.number}", paused=self.paused)
+        return Limits(
+            (self.gpu,), own.nodes, own.driver, f"tenant{self.number}", paused=self.paused, graphics=self.graphics
+        )
 
     def close(self) -> None:
         """No more programs; those that run are the caller's to end first."""
@@ -200,12 +208,12 @@ class Guarding:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def tenant(self, first: FirstProcess | None = None, **fields: Any) -> GuardedTenant:
-        """Another tenant. first: its own from then on. fields: of ResolvedGpu. Raises OSError."""
+    def tenant(self, first: FirstProcess | None = None, *, graphics: bool = False, **fields: Any) -> GuardedTenant:
+        """Another tenant. first: its own from then on. graphics: as Limits. fields: of ResolvedGpu. Raises OSError."""
         number = len(self.tenants) + 1
         place = self.place / f"t{number}"
         place.mkdir()
-        self.tenants.append(GuardedTenant(self, number, ResolvedGpu(self.uuid, 0, **fields), place, first))
+        self.tenants.append(GuardedTenant(self, number, ResolvedGpu(self.uuid, 0, **fields), place, first, graphics))
         self.prober.tenant(number, [self.uuid])
         self.decide(self.tenants[-1])
         return self.tenants[-1]

@@ -113,7 +113,7 @@ def test_a_program_does_under_a_guard_what_it_does_without(
 ) -> None:
     """Video and graphics compute in their device's own address space, where CUDA names one (native/rm/space.c)."""
     command = [Frameworks.find().interpreter or sys.executable, str(PROGRAMS / "seen_programs.py"), name]
-    tenant, said = guarding.tenant(memory=8 << 30), list[tuple[int, str]]()
+    tenant, said = guarding.tenant(memory=8 << 30, graphics=True), list[tuple[int, str]]()
     for words in (command, tenant.wrap(command)):
         done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=ONE, check=False)
         if done.returncode == MISSING:
