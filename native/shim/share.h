@@ -30,6 +30,7 @@
 
 /* limits.flags */
 #define LIMITS_PAUSED 1u /* every compute channel frozen, new ones too */
+#define LIMITS_GRAPHICS 2u /* objects of graphics, which are not preempted, are made: for a guard */
 
 /* limits_gpu.flags */
 #define LIMITS_OVERSUBSCRIBE 1u

@@ -117,7 +117,9 @@ class Agent:
             message = f"the memory of guards' processes has no limit but each process's: {problem}"
             self.journal.write("warning", message=message, hint="enable the memory controller of cgroups")
         self._acceptors = Acceptors(directory, self.journal, given.get("listen", -1))
-        self.tenants = Tenants(self.supervisors, self.journal, directory, self.options.shares, self.parts)
+        self.tenants = Tenants(
+            self.supervisors, self.journal, directory, self.options.shares, self.parts, lambda: self.settings.graphics
+        )
         self._published = Published(self.supervisors.publications)
         self.tenants.take_over()
         for part in self._wanted:
@@ -129,12 +131,9 @@ class Agent:
         serving = ControlSocket(control, handlers, self.journal, lambda: peer.group_id(self.settings.group))
         admissions = AdmissionSocket(admitting, self.tenants.admit, self.journal)
         self._acceptors.look()
-        for number, act in (
-            (signal.SIGTERM, self._end.set),
-            (signal.SIGINT, self._end.set),
-            (signal.SIGHUP, self._hup),
-        ):
-            loop.add_signal_handler(number, act)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._end.set)
+        loop.add_signal_handler(signal.SIGHUP, self._hup)
         loop.add_reader(self.supervisors.ends.fileno(), self._monitor_gone)
         coroutines = (
             admissions.serve(),

@@ -54,14 +54,21 @@ class Registry:
     """All of them, by number. For the agent's one thread."""
 
     def __init__(
-        self, supervisors: Supervisors, journal: Journal, directory: str, shares: str, parts: list[Part]
+        self,
+        supervisors: Supervisors,
+        journal: Journal,
+        directory: str,
+        shares: str,
+        parts: list[Part],
+        graphics: Callable[[], bool] = lambda: False,
     ) -> None:
-        """directory: the agent's; shares: the store's. Raises AgentError."""
+        """directory: the agent's; shares: the store's; graphics: of its settings. Raises AgentError."""
         self._supervisors = supervisors
         self._journal = journal
         self._directory = directory
         self._shares = shares
         self._parts = parts
+        self._graphics = graphics
         self.registrations = Registrations(directory)
         for problem in self.registrations.problems:
             journal.write("warning", message=problem)
@@ -204,7 +211,7 @@ class Registry:
             return with_shares(tenant.limits, limits_file.decode(content))
         if tenant.is_planned and limits_file.says_same(content, self._supervisors.limits(tenant.number)):
             return None
-        return limits_file.decode(content)
+        return limits_file.decode(content).replace(graphics=tenant.limits.graphics)
 
     async def look(self, changed: Iterable[int]) -> None:
         """What is due periodically: tenants that are gone, limits files that were changed.

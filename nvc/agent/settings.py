@@ -30,6 +30,8 @@ class AgentSettings(Record):
     period_us: of a cap's on and off. metrics: ADDRESS:PORT for Prometheus, "" for none; metrics_hami: under HAMi's
     names too. group: of people who may read the control socket. unaccounted: what is done about memory that is in use
     and not accounted for (nvc.agent.probing). first_uid: of supervisors; the prober's is behind them (nvc.agent.users).
+    graphics: whether the guard lets containers that start from now on make objects of graphics, in whose contexts a
+    kernel stops between blocks only.
     """
 
     directory: str = "/run/nvc/agent"
@@ -41,6 +43,7 @@ class AgentSettings(Record):
     group: str = "nvc"
     unaccounted: str = ACTIONS[0]
     first_uid: int = USERS
+    graphics: bool = False
 
 
 def load(path: str = "") -> AgentSettings:

@@ -123,7 +123,7 @@ class Tenants(Registry):
         granted = words(limits) if group else ()
         made = TenantRecord(self._next, **member.as_data(), since=since, group=group, granted=granted)
         self._next += 1
-        tenant = Tenant(made, limits)
+        tenant = Tenant(made, limits.replace(graphics=self._graphics()))
         for part in self._parts:
             part.check(tenant.limits)
         tenant_files.save(self._directory, made)

@@ -92,6 +92,7 @@ OURS: dict[str, dict[str, str]] = {
         "metrics-hami": "boolean",
         "group": "string",
         "unaccounted": "string",
+        "graphics": "boolean",
     },
 }
 _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {

@@ -66,6 +66,7 @@ MEANINGS = {
     "agent.metrics-hami": "true: HAMi's names of metrics as well",
     "agent.group": "members may ask the agent what there is",
     "agent.unaccounted": "on memory that no container is charged for: warn, stop-admission or freeze",
+    "agent.graphics": "true: guarded containers have Vulkan, OpenGL and EGL, and their caps and weights are not exact",
 }
 _HEAD = """\
 # Settings of nvc-py: /etc/nvc/config.toml. Written by `nvc-py config default`.

@@ -22,7 +22,8 @@ PATH, VARIABLE = "/run/nvc-share/limits", "NVC_SHIM_LIMITS"
 #: Kinds of nodes: enum rm_node of native/rm/rm.h.
 NODE_CONTROL, NODE_GPU, NODE_UVM = 1, 2, 3
 
-PAUSED = 1
+#: limits.flags, limits_gpu.flags.
+PAUSED, GRAPHICS = 1, 2
 OVERSUBSCRIBE = 1
 
 #: magic, version, size, generation, checksum.
@@ -63,7 +64,8 @@ class Limits(Record):
     """The content of the file.
 
     gpus: the file has no ``minor``: read back it is -1. period: microseconds of one on-and-off of a cap,
-    0 for the library's own. driver, container: texts for messages and look-ups.
+    0 for the library's own. driver, container: texts for messages and look-ups. graphics: in a tenant's plan alone,
+    whether the guard lets objects of graphics be made (``nvc.agent.settings``).
     """
 
     gpus: tuple[ResolvedGpu, ...]
@@ -72,10 +74,14 @@ class Limits(Record):
     container: str = ""
     period: int = 0
     paused: bool = False
+    graphics: bool = False
 
 
 def with_shares(limits: Limits, other: Limits) -> Limits:
-    """``limits`` with the shares and the pause of ``other``, of the same GPUs in any order. Raises ValueError."""
+    """``limits`` with the shares and the pause of ``other``, of the same GPUs in any order. Raises ValueError.
+
+    What is no share stays, graphics too: a tenant keeps them as they were when its first container came.
+    """
     found = {gpu.uuid: gpu for gpu in other.gpus}
     if found.keys() != {gpu.uuid for gpu in limits.gpus}:
         raise ValueError("its GPUs are not those that it was started with")
@@ -90,7 +96,7 @@ def encode(limits: Limits, generation: int = 0) -> bytes:
     _BODY.pack_into(
         content,
         BODY,
-        PAUSED if limits.paused else 0,
+        (PAUSED if limits.paused else 0) | (GRAPHICS if limits.graphics else 0),
         len(limits.gpus),
         len(limits.nodes),
         limits.period,
@@ -122,7 +128,8 @@ def decode(content: bytes) -> Limits:
         raise FormatError("limits", "counts", f"{gpu_count} GPUs, {node_count} nodes")
     nodes = tuple(LimitsNode(*_NODE.unpack_from(content, NODES + NODE_SIZE * index)) for index in range(node_count))
     gpus = tuple(_gpu(content, index) for index in range(gpu_count))
-    return Limits(gpus, nodes, _string(driver), _string(container), period, bool(flags & PAUSED))
+    texts = _string(driver), _string(container)
+    return Limits(gpus, nodes, *texts, period, bool(flags & PAUSED), bool(flags & GRAPHICS))
 
 
 def read(descriptor: int) -> Limits:

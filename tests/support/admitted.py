@@ -36,6 +36,9 @@ async def look(tenants: Tenants, supervisors: Supervisors) -> None:
 class AdmittedContainers:
     """A registered container with a share; its first process sleeps. A context manager; it ends what it started."""
 
+    #: The agent's setting.
+    graphics = False
+
     def __init__(self, path: Path, group: str = "") -> None:
         """path: an empty directory; its directory "agent" may be there, on another file system. group: of the share."""
         build("nvc-monitor", "nvc-supervisor")
@@ -65,7 +68,9 @@ class AdmittedContainers:
         if hasattr(self, "supervisors"):
             self.supervisors.close()
         self.supervisors = Supervisors(str(self.path), self.directory)
-        self.tenants = Tenants(self.supervisors, self._journal, self.directory, self.shares, [])
+        self.tenants = Tenants(
+            self.supervisors, self._journal, self.directory, self.shares, [], graphics=lambda: self.graphics
+        )
         return self.tenants
 
     def __enter__(self) -> Self:

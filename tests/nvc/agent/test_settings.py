@@ -31,8 +31,9 @@ metrics-hami = true
 group = "gpu"
 unaccounted = "freeze"
 first-uid = 70000
+graphics = true
 """
-    expected = AgentSettings("/run/x", "soft", 8, 100_000, "127.0.0.1:9400", True, "gpu", "freeze", 70_000)
+    expected = AgentSettings("/run/x", "soft", 8, 100_000, "127.0.0.1:9400", True, "gpu", "freeze", 70_000, True)
     assert load(written(tmp_path, text)) == expected
 
 
@@ -60,6 +61,8 @@ first-uid = 70000
         ("first-uid = 4294836223", "agent.first-uid "),
         ('first-uid = "70000"', "agent.first-uid is not an integer"),
         ("unaccounted = true", "agent.unaccounted is not a string"),
+        ('graphics = "yes"', "agent.graphics is not a boolean"),
+        ("graphics = 1", "agent.graphics is not a boolean"),
     ],
 )
 def test_a_mistake_is_told_with_the_file_and_the_key(tmp_path: Path, line: str, said: str) -> None:

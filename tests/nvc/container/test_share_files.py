@@ -41,6 +41,7 @@ LIMITS = st.builds(
     WORDS,
     st.integers(0, 1 << 20),
     st.booleans(),
+    st.booleans(),
 )
 ONE = Limits((ResolvedGpu(UUID, -1, 1 << 30, 500, 30, "high", True),), (LimitsNode(1, 255, 0xC3FF),), "580.1", "abc")
 

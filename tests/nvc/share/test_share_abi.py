@@ -101,6 +101,7 @@ def test_numbers_agree(abi: dict[str, tuple[int, int]]) -> None:
         "LIMITS_VERSION": limits.VERSION,
         "LIMITS_SIZE": limits.SIZE,
         "LIMITS_PAUSED": limits.PAUSED,
+        "LIMITS_GRAPHICS": limits.GRAPHICS,
         "LIMITS_OVERSUBSCRIBE": limits.OVERSUBSCRIBE,
         **{f"PRIORITY_{word.upper()}": number for number, word in enumerate(PRIORITIES) if word != SERVICE},
         "REGION_MAGIC": region.MAGIC,
