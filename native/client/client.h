@@ -43,6 +43,7 @@ enum {
     TIMEOUT_LIMIT = 86400, // nvc/cli/settings.py
     PATH_LIMIT = 4096,
     FILE_LIMIT = 1024 * 1024, // of a config.json or config.toml that is looked at here
+    USUAL_BUT_CRUN = 2, // of runtime_config_is_usual
     EDIT_SKIPPED = 3, // exit code of the work for nvc-runtime: nothing was done, the Python program is to do it
 };
 
@@ -92,7 +93,8 @@ void runtime_become (const char *name, char *argv[]);
 // Whether a config.json may ask for GPUs, or with `given` have them without asking: 1 where that is not certain. The text is changed.
 int runtime_may_ask (char *text, size_t size, int given);
 
-// Whether a config.toml changes nothing of what a request is or of the real runtime. The text is changed; text[size] is the caller's.
+// Whether a config.toml changes nothing of what a request is or of the real runtime, but for USUAL_BUT_CRUN: that crun is tried before runc.
+// The text is changed; text[size] is the caller's.
 int runtime_config_is_usual (char *text, size_t size);
 
 // The first mmap of the 32-bit entry is closed to this process and all that it executes; 0, or -1.

@@ -24,7 +24,7 @@ static const char *const CONFIGS[] = { "nvc/config.toml", "nvidia-container-runt
 static const char *const NAMES[] = {
     "nvc-runtime", "nvidia-container-runtime", "nvidia-container-runtime.legacy", "nvidia-container-runtime.cdi", NULL,
 };
-static const char *const RUNTIMES[] = { "runc", "crun", NULL };
+static const char *const RUNTIMES[] = { "runc", "crun", NULL }, *const CRUN_FIRST[] = { "crun", "runc", NULL };
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 // What each request has (hook/bundle.py, hook/environment.py, hook/swarm.py, hook/runtime/__main__.py).
 static const char *const WORDS[] = {
@@ -38,9 +38,12 @@ static const char *const GIVEN[] = { "nvidia", "CAP_SYS_ADMIN", "devtmpfs", NULL
 #define DEVICE_MAJOR "195"
 #define DEVICES "/dev"
 // Keys that may hold another word, or another place for what Python writes; and their lines that say what is so in any case.
-static const char *const KEYS[] = { "runtimes", "annotation-prefixes", "swarm-resource", "debug", "guard", "directory", NULL };
+static const char *const KEYS[] = { "runtimes", "annotation-prefixes",      "swarm-resource", "debug",
+                                    "guard",    "nvidia-container-runtime", "directory",      NULL };
 #define REQUIRES "guard=\"require\""
 #define NEVER "guard=\"off\""
+#define RUNTIME_TABLE "[nvidia-container-runtime]"
+#define PREFERS_CRUN "runtimes=[\"crun\",\"runc\"]"
 static const char *const USUAL[] = { "runtimes=[\"runc\",\"crun\"]",
                                      "annotation-prefixes=[\"cdi.k8s.io/\"]",
                                      "guard=\"auto\"",
@@ -145,9 +148,22 @@ int runtime_may_ask (char *text, size_t size, int given)
 // What config.toml says of containers that are guarded: `auto` where an agent is, or all, or none.
 static enum { AUTO, REQUIRED, OFF } guarded;
 
+// What it says of the real runtime: which table a line is in, whether one before it named runtimes, which is the first of them.
+static struct {
+    int table, named, crun;
+} runtimes;
+
+static int names_runtimes (const char *line)
+{
+    runtimes.crun = strcmp (line, PREFERS_CRUN) == 0 && runtimes.table;
+    return !runtimes.named++ && (runtimes.crun || strcmp (line, USUAL[0]) == 0);
+}
+
 // One line of config.toml, without its spaces: nothing, a comment, the name of a table, or KEY=VALUE on one line.
 static int line_is_usual (const char *line)
 {
+    if (strncmp (line, USUAL[0], strlen ("runtimes=")) == 0)
+        return names_runtimes (line);
     if (strcmp (line, REQUIRES) == 0 || strcmp (line, NEVER) == 0)
         guarded = strcmp (line, NEVER) == 0 ? OFF : REQUIRED;
     if (!*line || *line == '#' || listed (USUAL, line, strlen (line)))
@@ -156,7 +172,8 @@ static int line_is_usual (const char *line)
     if (*line == '[') {
         for (key = 1; is_part ((unsigned char) line[key]); key++)
             ;
-        return key > 1 && line[key] == ']' && line[key + 1] == '\0';
+        runtimes.table = strcmp (line, RUNTIME_TABLE) == 0;
+        return !strstr (line, "runtimes") && key > 1 && line[key] == ']' && line[key + 1] == '\0';
     }
     while (is_part ((unsigned char) line[key]) && line[key] != '.' && line[key] != '/')
         key++;
@@ -171,6 +188,7 @@ int runtime_config_is_usual (char *text, size_t size)
 {
     if (memchr (text, '\0', size))
         return 0;
+    memset (&runtimes, 0, sizeof runtimes);
     size_t used = 0;
     for (size_t at = 0; at <= size; at++) {
         char byte = at < size ? text[at] : '\n';
@@ -185,7 +203,7 @@ int runtime_config_is_usual (char *text, size_t size)
             return 0;
         used = 0;
     }
-    return 1;
+    return runtimes.crun ? USUAL_BUT_CRUN : 1;
 }
 
 // The whole of a small regular file, with a NUL behind it that is not counted; NULL for any other.
@@ -303,7 +321,7 @@ static int find_runtime (char *path, size_t size)
     const char *variable = getenv ("PATH");
     if (stat ("/proc/self/exe", &own) != 0)
         return 0;
-    for (const char *const *name = RUNTIMES; *name; name++)
+    for (const char *const *name = runtimes.crun ? CRUN_FIRST : RUNTIMES; *name; name++)
         for (int usual = 0; usual < 2; usual++)
             for (const char *part = usual ? DEFAULT_PATH : variable ? variable : ""; *part; part += *part == ':') {
                 int length = (int) strcspn (part, ":");

@@ -1,5 +1,5 @@
 /* For tests: texts on standard input, each as "J", "G" or "T" and four bytes of length; an answer a text: 1 where a config.json may ask
- * for GPUs, or may have them, or a config.toml changes something. */
+ * for GPUs, or may have them, or a config.toml changes something; 2 where all that it changes is that crun comes first. */
 #include "client/client.h"
 
 #include <stdint.h>
@@ -18,7 +18,10 @@ int main (void)
             fread (text, 1, size, stdin) != size)
             return 1;
         text[size] = '\0';
-        putchar ((kind != 'T' ? runtime_may_ask (text, size, kind == 'G') : !runtime_config_is_usual (text, size)) ? '1' : '0');
+        if (kind == 'T')
+            putchar ("102"[runtime_config_is_usual (text, size)]);
+        else
+            putchar (runtime_may_ask (text, size, kind == 'G') ? '1' : '0');
         fflush (stdout);
         free (text);
     }

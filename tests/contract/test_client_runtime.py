@@ -37,7 +37,7 @@ def test_the_commands_but_exec_which_gets_a_filter() -> None:
 
 def test_the_places_of_settings_and_runtimes() -> None:
     assert words("CONFIGS") == set(swarm.FILES)
-    assert words("RUNTIMES") == set(DEFAULTS.runtimes)
+    assert words("RUNTIMES") == words("CRUN_FIRST") == set(DEFAULTS.runtimes)
     assert f'#define DEFAULT_PATH "{process.DEFAULT_PATH}"' in SOURCE
     assert words("NAMES") == {name for name, module in launchers._MODULES.items() if module == "hook.runtime.__main__"}
 
@@ -57,7 +57,10 @@ def test_the_words_that_a_request_has() -> None:
 
 def test_the_keys_that_change_a_decision() -> None:
     assert {field for _, _, _, field in KEYS} > DECIDE
-    assert words("KEYS") == {key for _, key, _, field in KEYS if field in DECIDE} | {"guard", "directory"}
+    # A key with the name of the table of runtimes takes its place.
+    table = next(section for section, _, _, field in KEYS if field == "runtimes")
+    assert words("KEYS") == {key for _, key, _, field in KEYS if field in DECIDE} | {"guard", "directory", table}
+    assert f'#define RUNTIME_TABLE "[{table}]"' in SOURCE
     assert words("USUAL") == {
         'runtimes=[\\"runc\\",\\"crun\\"]',
         'annotation-prefixes=[\\"cdi.k8s.io/\\"]',

@@ -32,10 +32,14 @@ class Decider:
         self.process = subprocess.Popen([DECIDES], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def __call__(self, kind: str, data: bytes) -> bool:
+        return self.answer(kind, data) == b"1"
+
+    def answer(self, kind: str, data: bytes) -> bytes:
+        """As in native/test/client_decides.c."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(kind.encode() + struct.pack("=I", len(data)) + data)
         self.process.stdin.flush()
-        return self.process.stdout.read(1) == b"1"
+        return self.process.stdout.read(1)
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +196,8 @@ LINES = st.one_of(
             *('runtimes = ["runc", "crun"] # usual', "runtimes = [", '"crun"', 'annotation-prefixes = ["a"]'),
             *('nvidia-container-runtime = { runtimes = ["a"] }', 'path = """', "path = \'\'\'", 'path = "#"'),
             *('x = ["#"', "[nvidia-container-runtime] # x", "path = 'a' # \"\"\""),
+            *('runtimes = ["crun", "runc"]', "[x]", "[nvidia-container-runtime]"),
+            *("[nvidia-container-runtime.runtimes]", "nvidia-container-runtime = 'x'"),
         ]
     ),
     st.text(alphabet="ab =[]\"'#\\.\n\r\t{}", max_size=12),
@@ -204,7 +210,8 @@ def test_c_takes_no_setting_for_usual_that_is_not(
     decide: Decider, tmp_path_factory: pytest.TempPathFactory, lines: list[str]
 ) -> None:
     data = "\n".join(lines).encode()
-    if decide("T", data):
+    answer = decide.answer("T", data)
+    if answer == b"1":
         return
     file = tmp_path_factory.getbasetemp() / "config.toml"
     file.write_bytes(data)
@@ -213,7 +220,8 @@ def test_c_takes_no_setting_for_usual_that_is_not(
     except InputError:
         found = config.rescue(str(file), {})
     usual = hook_config.HookConfig()
-    assert (found.runtimes, found.annotation_prefixes) == (usual.runtimes, usual.annotation_prefixes)
+    assert found.runtimes == (usual.runtimes if answer == b"0" else usual.runtimes[::-1])
+    assert found.annotation_prefixes == usual.annotation_prefixes
     assert (found.swarm_resources, found.runtime_debug) == ((), "")
     assert not swarm.may_ask({"A": "1", "DOCKER_RESOURCE_GPU": "1"}, str(file), {})
 
@@ -221,6 +229,24 @@ def test_c_takes_no_setting_for_usual_that_is_not(
 def test_the_toolkits_own_file_is_usual(decide: Decider) -> None:
     assert not decide("T", TOOLKIT.encode())
     assert decide("T", TOOLKIT.replace("#swarm", "swarm").encode())
+
+
+USUAL, CRUN_FIRST = 'runtimes = ["runc", "crun"]', 'runtimes = ["crun", "runc"]'
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (TOOLKIT.replace(USUAL, CRUN_FIRST), b"2"),
+        (TOOLKIT, b"0"),
+        (f"[x]\n{CRUN_FIRST}", b"1"),
+        (f"[nvidia-container-runtime]\n{CRUN_FIRST}\n{USUAL}", b"1"),
+        ('[nvidia-container-runtime]\nruntimes = ["/opt/crun"]', b"1"),
+        (f"nvidia-container-runtime = 1\n[nvidia-container-runtime]\n{CRUN_FIRST}", b"1"),
+    ],
+)
+def test_crun_first_needs_no_python(decide: Decider, text: str, answer: bytes) -> None:
+    assert decide.answer("T", text.encode()) == answer
 
 
 @pytest.fixture
@@ -277,6 +303,14 @@ def started(place: Path, *words: str, **variables: str) -> str:
 )
 def test_which_program_is_started(place: Path, words: tuple[str, ...], who: str) -> None:
     assert started(place, *words) == who
+
+
+@pytest.mark.parametrize(("runtimes", "who"), [(CRUN_FIRST, "crun"), (USUAL, "real")])
+def test_the_first_runtime_is_started(place: Path, runtimes: str, who: str) -> None:
+    (place / "etc/nvc/config.toml").write_text(f"[nvidia-container-runtime]\n{runtimes}\n")
+    (place / "real/crun").write_text('#!/bin/sh\necho crun "$@"\n')
+    (place / "real/crun").chmod(0o755)
+    assert started(place, "state", "c1") == who
 
 
 GPU = {"devices": [{"path": "/dev/nvidia0", "type": "c", "major": 195, "minor": 0}]}
