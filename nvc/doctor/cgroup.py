@@ -33,19 +33,23 @@ def mode(probe: Probe) -> tuple[str, str]:
     return ("v1" if devices else ""), ""
 
 
-def kind(probe: Probe) -> Iterator[Finding]:
+def refused_by_crun(probe: Probe) -> list[str]:
+    """The controllers of v2 on a hybrid machine."""
     found, unified = mode(probe)
+    return probe.kernel(f"{unified}/cgroup.controllers").text().split() if found == "hybrid" else []
+
+
+def kind(probe: Probe) -> Iterator[Finding]:
+    found, _ = mode(probe)
     if not found:
         yield error("no device cgroup is mounted", "sudo mount -t cgroup2 none /sys/fs/cgroup")
         return
-    if found == "hybrid":
-        controllers = probe.kernel(f"{unified}/cgroup.controllers").text().split()
-        if controllers:
-            yield note(
-                f"hybrid cgroups, and {', '.join(controllers)} belong to v2: crun refuses such a machine",
-                "# boot with systemd.unified_cgroup_hierarchy=1",
-            )
-            return
+    if controllers := refused_by_crun(probe):
+        yield note(
+            f"hybrid cgroups, and {', '.join(controllers)} belong to v2: crun refuses such a machine",
+            "# boot with systemd.unified_cgroup_hierarchy=1",
+        )
+        return
     yield ok(f"cgroup {found}")
 
 

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from nvc.base.errors import NvcError
 from nvc.base.record import Record
 from nvc.cdi import files
-from nvc.doctor import engines
+from nvc.doctor import cgroup, engines
 from nvc.doctor.finding import Finding, error, note, ok, warning
 from nvc.doctor.host import CONFIGS
 from nvc.doctor.probe import table, texts
 from nvc.formats import FormatError, mountinfo
 from nvc.kube.check import as_text, at
 from nvc.kube.names import DEVICE_PLUGINS, DRIVER, PLUGINS, REGISTRY, RUNTIME_CLASS
+from nvc.request.hook_config import HookConfig
 
 if TYPE_CHECKING:
     from nvc.doctor.probe import Place, Probe
@@ -174,6 +175,24 @@ def handler(seen: Seen) -> Iterator[Finding]:
         )
     else:
         yield error(f"{found.name} does not know nvc-runtime: the guard enforces no share", fix)
+
+
+def runtime(seen: Seen) -> Iterator[Finding]:
+    """Which runtime nvc-runtime becomes."""
+    if engine(seen) is None:
+        return
+    place, content = _config(seen.probe)
+    names = texts(table(content, "nvidia-container-runtime").get("runtimes")) or list(HookConfig().runtimes)
+    found = next((path for path in map(seen.probe.program, names) if path), "")
+    edit = f"sudoedit {shlex.quote(str(place))}  # runtimes of section [nvidia-container-runtime]"
+    if not found:
+        yield error(f"nvc-runtime finds none of {', '.join(names)}: no container starts", edit)
+    elif not found.endswith("/crun"):
+        yield ok(f"nvc-runtime becomes {found}")
+    elif cgroup.refused_by_crun(seen.probe):
+        yield error(f"nvc-runtime becomes {found}, which refuses this machine's hybrid cgroups", edit)
+    else:
+        yield note(f"nvc-runtime becomes {found}; containerd 2 needs 1.14.3 or newer", f"{found} --version")
 
 
 def cdi(seen: Seen) -> Iterator[Finding]:

@@ -111,6 +111,15 @@ ROWS: tuple[tuple[Row, Look], ...] = (
     ),
     (
         Row(
+            "node-runtime",
+            "node",
+            "the first program of `runtimes` in config.toml that is installed",
+            "nvc-runtime becomes it, for every container",
+        ),
+        check_node.runtime,
+    ),
+    (
+        Row(
             "node-cdi",
             "node",
             "enable_cdi and cdi_spec_dirs of the engine",

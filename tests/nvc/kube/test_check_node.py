@@ -48,7 +48,7 @@ class Node:
         self.sockets: list[socket.socket] = []
         self.write("etc/containerd/config.toml", CONTAINERD).write("etc/nvc/config.toml", RULES)
         self.write("proc/self/mountinfo", DISK).write("var/lib/nvc/cdi/.keep", "")
-        for program in ("nvc-runtime", "containerd"):
+        for program in ("nvc-runtime", "containerd", "runc"):
             self.write(f"usr/bin/{program}", "", 0o755)
         for name in (names.REGISTRY, names.PLUGINS, names.DEVICE_PLUGINS):
             (root / names.KUBELET_DIRECTORY[1:] / name).mkdir(parents=True)
@@ -105,7 +105,17 @@ def test_a_node_with_cri_o_that_is_well(here: Node) -> None:
     assert set() == bad(here.look())
 
 
+def by_crun(node: Node) -> Node:
+    more = '[nvidia-container-runtime]\nruntimes = ["crun", "runc"]\n'
+    return node.write("etc/nvc/config.toml", RULES + more).write("usr/bin/crun", "", 0o755)
+
+
 KUBELET = names.KUBELET_DIRECTORY[1:]
+CONTROLLERS = "sys/fs/cgroup/unified/cgroup.controllers"
+HYBRID = (
+    "31 27 0:27 / /sys/fs/cgroup/devices rw - cgroup cgroup rw,devices\n"
+    "32 27 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+)
 NODE_CASES: dict[str, tuple[Callable[[Node], object], str, str, str]] = {
     "no plugins_registry": (
         lambda n: (
@@ -151,6 +161,14 @@ NODE_CASES: dict[str, tuple[Callable[[Node], object], str, str, str]] = {
         "node-handler",
         "error",
         "which does not exist",
+    ),
+    "no runtime": (lambda n: n.remove("usr/bin/runc"), "node-runtime", "error", "finds none of runc, crun"),
+    "crun first": (by_crun, "node-runtime", "note", "becomes /usr/bin/crun; containerd 2 needs 1.14.3 or newer"),
+    "crun first, hybrid cgroups": (
+        lambda n: by_crun(n).write("proc/self/mountinfo", f"{DISK}{HYBRID}").write(CONTROLLERS, "hugetlb\n"),
+        "node-runtime",
+        "error",
+        "refuses this machine's hybrid cgroups",
     ),
     "CDI is off": (
         lambda n: n.write("etc/containerd/config.toml", CONTAINERD.replace("enable_cdi = true", "")),
