@@ -4,6 +4,7 @@ NVC_KUBERNETES names the directory of one version's programs (tools/kubernetes/b
 the whole pytest process (tests/support/programs/enter_kubernetes.sh); nothing of it outlives that.
 NVC_KUBERNETES_MACHINE names another simulated machine; "real": this machine's own GPUs (tried with the starts of
 test_times.py). NVC_KUBERNETES_STARTS names a file to which the times of each start are written, as JSON.
+NVC_KUBERNETES_CRUN names a crun (1.14.3 or newer) for more kinds of these.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ PROGRAMS = Path(os.environ.get("NVC_KUBERNETES", "."))
 #: What -> how many, of `make test-kubernetes`.
 _COUNTS = dict(word.split("=") for word in os.environ.get("NVC_KUBERNETES_COUNTS", "").split())
 MACHINE = os.environ.get("NVC_KUBERNETES_MACHINE") or "h100x8"
+#: A crun that containerd 2 can use (1.14.3 or newer), in place of the machine's; "": no pods by crun.
+CRUN = os.environ.get("NVC_KUBERNETES_CRUN", "")
 #: The file for the times of each start; "": none.
 STARTS = os.environ.get("NVC_KUBERNETES_STARTS", "")
 #: Rows of the table at the end: what of the acceptance, its goal, what there was.
@@ -88,7 +91,7 @@ def classes(cluster: Cluster) -> None:
 @pytest.fixture(scope="session")
 def node(cluster: Cluster, bed: Bed) -> Iterator[Node]:
     """A node that is ready, with our agent, and without a driver."""
-    node = Node(cluster, bed, "" if MACHINE == "real" else MACHINE)
+    node = Node(cluster, bed, "" if MACHINE == "real" else MACHINE, has_crun=bool(CRUN))
     try:
         node.start()
         yield node

@@ -18,8 +18,8 @@ import pytest
 
 from nvc.kube.cluster import Cluster as ClusterClient
 from nvc.kube.names import RUNTIME_CLASS
-from tests.kubernetes.conftest import MACHINE, STARTS, count
-from tests.support import start_parts
+from tests.kubernetes.conftest import CRUN, MACHINE, STARTS, count
+from tests.support import crun_handlers, start_parts
 from tests.support.cluster import Object
 from tests.support.kubenode import Node
 from tests.support.pods import Pods, claim_spec, pod
@@ -32,17 +32,20 @@ pytestmark = pytest.mark.timeout(120 + 30 * PAIRS)
 TOLD = ["/bin/sh", "-c", "cat /proc/uptime"]
 #: Its container uses no device of it: scheduler, kubelet and driver do all that they do for a share's.
 UNUSED = "with a claim, runc"
+BY_CRUN = "with a share, crun"
 SHARE: dict[str, str | int] = {"memory": "1Gi", "compute": 1}
 
 
 def test_a_share_is_a_few_milliseconds_of_a_start(driver: Node, pods: Pods, measured: Measured) -> None:
-    kinds = ("without a GPU, runc", "without a GPU, nvc", UNUSED, "with a share")
+    kinds = {"without a GPU, runc": "", "without a GPU, nvc": RUNTIME_CLASS, UNUSED: "", "with a share": RUNTIME_CLASS}
+    if CRUN:
+        crun_handlers.make_classes(pods.api)
+        kinds |= {"without a GPU, crun": crun_handlers.PLAIN, BY_CRUN: crun_handlers.OURS}
     taken: dict[str, list[Start]] = {kind: [] for kind in kinds}
     for _ in range(PAIRS):
         for kind, rows in taken.items():
-            claims = [pods.claim(claim_spec(SHARE))] if kind in (UNUSED, "with a share") else []
-            runtime_class = None if kind.endswith("runc") else RUNTIME_CLASS
-            body = pod(claims, command=TOLD, runtime_class=runtime_class)
+            claims = [pods.claim(claim_spec(SHARE))] if not kind.startswith("without") else []
+            body = pod(claims, command=TOLD, runtime_class=kinds[kind] or None)
             if kind == UNUSED:
                 del body["spec"]["containers"][0]["resources"]
             rows.append(started(pods, body))
@@ -62,9 +65,11 @@ def test_a_share_is_a_few_milliseconds_of_a_start(driver: Node, pods: Pods, meas
             "",
             f"{whole:.0f} ms, {node:.0f} ms",
         )
-    for kind, goal in ((UNUSED, ""), ("with a share", "30 ms")):
-        later = [mine - other for mine, other in zip(base[kind], base["without a GPU, runc"], strict=True)]
-        measured(f"8: a pod {kind} starts later: all, the node's part", goal, f"{later[0]:.0f} ms, {later[1]:.0f} ms")
+    for kind, goal in ((UNUSED, ""), ("with a share", "30 ms"), (BY_CRUN, "30 ms")):
+        for other in (name for name in ("without a GPU, runc", "without a GPU, crun") if kind in base and name in base):
+            later = [mine - its for mine, its in zip(base[kind], base[other], strict=True)]
+            what = f"8: a pod {kind} starts later than one {other}: all, the node's part"
+            measured(what, goal, f"{later[0]:.0f} ms, {later[1]:.0f} ms")
     for number, part in enumerate(start_parts.PARTS):
         known = [[split[one.pod][number] for one in rows if one.pod in split] for rows in taken.values()]
         medians = ", ".join(f"{statistics.median(rows):.1f}" if rows else "?" for rows in known)

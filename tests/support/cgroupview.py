@@ -95,6 +95,10 @@ def remove_tree(top: Path) -> None:
     """Remove a cgroup and those below it; used ones are left."""
     for path in sorted(top.glob("**/"), reverse=True):
         try:
+            if path.is_relative_to(ROOT / "unified") and not (ROOT / "unified").is_mount():
+                # A runtime in the view v1 took the directory for a hierarchy.
+                for file in path.iterdir():
+                    file.unlink()
             path.rmdir()
         except OSError:
             continue

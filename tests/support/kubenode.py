@@ -17,7 +17,7 @@ from pathlib import Path
 from nvc.agent.status import StatusTenant, ask
 from nvc.kube.names import CDI_DIRECTORY, DRIVER
 from nvc.share.protocol import CONTROL, Client
-from tests.support import cgroupview, daemons, launchers, leftovers
+from tests.support import cgroupview, crun_handlers, daemons, launchers, leftovers
 from tests.support.bed import Bed
 from tests.support.cluster import Cluster, Object
 from tests.support.containerd import IMAGE
@@ -29,6 +29,7 @@ NAME = "node-1"
 ADDRESS = "10.99.0.1"
 METRICS = "127.0.0.1:9400"
 _RULES = Path("/etc/nvc/config.toml")
+_SETTINGS = f'[agent]\nmetrics = "{METRICS}"\n'
 _CLAIM_FILE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _CONTAINERD = """\
 version = 3
@@ -93,11 +94,11 @@ _KUBELET = {
 class Node:
     """One node with the bed's commands. Paths are the product's defaults: the machine is the bed's own.
 
-    machine: a simulated one's name, "" for this machine's own GPUs.
+    machine: a simulated one's name, "" for this machine's own GPUs. has_crun: with crun_handlers' handlers.
     """
 
-    def __init__(self, cluster: Cluster, bed: Bed, machine: str) -> None:
-        self.cluster, self.bed = cluster, bed
+    def __init__(self, cluster: Cluster, bed: Bed, machine: str, *, has_crun: bool = False) -> None:
+        self.cluster, self.bed, self.has_crun = cluster, bed, has_crun
         self.machine = bed.machine(machine) if machine else None
         #: Of our commands, for the simulated machine.
         self.options = ["--sim", str(self.machine)] if machine else []
@@ -129,6 +130,9 @@ class Node:
         # As an administrator may have it: what a pod says in annotations reaches the runtime.
         own, passed = "runtimes.nvc]\n", 'pod_annotations = ["*"]\ncontainer_annotations = ["*"]\n'
         config.write_text(config.read_text().replace(own, own + passed))
+        if self.has_crun:
+            made = crun_handlers.configured(self.bed.directory("crun"), _SETTINGS, str(self.bed.commands.runtime))
+            config.write_text(config.read_text() + made)
         self.run("containerd", ["containerd", "--config", str(config)], lambda: self.ctr("version").code == 0)
 
     def ctr(self, *words: str) -> Result:
@@ -171,7 +175,7 @@ class Node:
     def _write_rules(self, more: str = "") -> None:
         _RULES.parent.mkdir(exist_ok=True)
         # First, because keys before the first section are the file's own.
-        _RULES.write_text(f'{more}[agent]\nmetrics = "{METRICS}"\n')
+        _RULES.write_text(f"{more}{_SETTINGS}")
         process = self.daemons["agent"].process if "agent" in self.daemons else None
         if process is not None and process.poll() is None:
             process.send_signal(signal.SIGHUP)

@@ -22,6 +22,11 @@ for setting in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/p
     echo "${setting#*=}" >"$name"
     mount --bind "$name" "/proc/sys/${setting%=*}"
 done
+# crun refuses hybrid cgroups.
+if [ -n "${NVC_KUBERNETES_CRUN:-}" ]; then
+    mount --bind "$NVC_KUBERNETES_CRUN" "$(command -v crun)"
+    ! [ -d /sys/fs/cgroup/unified ] || umount /sys/fs/cgroup/unified
+fi
 mount --make-rshared /
 TMPDIR=/run/tmp
 export TMPDIR
