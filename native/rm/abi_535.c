@@ -52,6 +52,7 @@ static const struct rm_class classes[] = {
     { NV01_ROOT_NON_PRIV, CLASS_CLIENT, 4, 0 },
     { 0x0002, CLASS_PLAIN, 32, 0 }, /* NV01_CONTEXT_DMA */
     { 0x0004, CLASS_PLAIN, 0, 0 }, /* NV01_TIMER */
+    { NV01_EVENT, CLASS_PLAIN, 24, 0 }, /* its params name the class (rmapi_specific.c): Vulkan's */
     { NV01_MEMORY_SYSTEM, CLASS_SYSTEM_MEMORY, 120, 0 },
     { NV01_MEMORY_LOCAL_PRIVILEGED, CLASS_SYSTEM_MEMORY, 0, 0 },
     { NV01_MEMORY_LOCAL_USER, CLASS_VIDEO_MEMORY, 120, offsetof (NV_MEMORY_ALLOCATION_PARAMS, size) },

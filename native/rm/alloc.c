@@ -126,7 +126,7 @@ static bool is_about_other_client (const struct rm *rm, const struct rm_call *ca
         return false;
     if (class->kind == CLASS_DEBUGGER)
         client = ((const NV83DE_ALLOC_PARAMETERS *) call->params)->hAppClient;
-    else if (class->number == NV01_EVENT_OS_EVENT)
+    else if (class->number == NV01_EVENT_OS_EVENT || class->number == NV01_EVENT)
         client = ((const NV0005_ALLOC_PARAMETERS *) call->params)->hParentClient;
     else
         return false;
@@ -191,6 +191,9 @@ enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
         note (rm, RM_BAD_POINTER, rm_request_number (call->request));
         return RM_UNKNOWN;
     }
+    if (is_guard (rm) && number == NV01_EVENT &&
+        (!has_params || ((const NV0005_ALLOC_PARAMETERS *) call->params)->hClass != NV01_EVENT_OS_EVENT))
+        return refuse (rm, call, status, NV_ERR_INVALID_CLASS, RM_FORBIDDEN_CLASS, number);
     if (is_guard (rm) && is_about_other_client (rm, call, class))
         return refuse (rm, call, status, NV_ERR_INVALID_CLIENT, RM_FORBIDDEN_CLASS, number);
     if (is_guard (rm) && is_continued (call, class))

@@ -221,7 +221,7 @@ static uint32_t allocate (const NVOS64_PARAMETERS *head, uint32_t head_size)
     else if (address != 0 && facts->size != 0) {
         follow_params ("params of a class", number, address, (uint64_t) facts->size);
         /* What it compares with names that it gave is no pointer. */
-        if (number != NV01_EVENT_OS_EVENT)
+        if (number != NV01_EVENT_OS_EVENT && number != NV01_EVENT)
             follow_pointers (facts, (const uint8_t *) (uintptr_t) address);
     }
     return 0;

@@ -108,7 +108,7 @@ static const struct driver_params driver_classes[] = {
     PLAIN (0x1, 535, 595, 4),
     PLAIN (0x2, 535, 595, 32),
     PLAIN (0x4, 535, 595, 0),
-    LEADS (0x5, 535, 595),
+    FULL (0x5, 535, 595, 24, 0, NONE, 1, { 16, ANY, 0, 0 }),
     LEADS (0xf, 535, 595),
     FULL (0x3e, 535, 535, 120, 0, NONE, 1, { 96, ANY, 0, 0 }),
     FULL (0x3e, 545, 595, 128, 0, NONE, 1, { 96, ANY, 0, 0 }),

@@ -89,7 +89,10 @@ static void control (const struct rm_abi *abi, const struct driver_params *facts
 
 /* Those of which the driver follows nothing: it compares the one with names that ALLOC_OS_EVENT gave, and only writes the
  * others, which alloc_begin clears (below). */
-static bool is_followed (uint32_t class) { return class != 0x79 && class != 0x3e && class != 0x40 && class != 0x50a0; }
+static bool is_followed (uint32_t class)
+{
+    return class != 0x5 && class != 0x79 && class != 0x3e && class != 0x40 && class != 0x50a0;
+}
 
 static void class (const struct rm_abi *abi, const struct driver_params *facts, unsigned branch)
 {

@@ -161,6 +161,10 @@ static void events (void)
     tap_ok (own, "an event is about an object of the tenant's");
     params.hParentClient = NEIGHBOUR;
     tap_ok (decided (subdevice, NV01_EVENT_OS_EVENT, &params, sizeof (params), &handle) == RM_REFUSED, "about no other");
+    params.hParentClient = client;
+    tap_ok (decided (subdevice, NV01_EVENT, &params, sizeof (params), &handle) == RM_PERFORM, "its params may have the class");
+    params.hClass = 0x78;
+    tap_ok (decided (subdevice, NV01_EVENT, &params, sizeof (params), &handle) == RM_REFUSED, "a kernel's callback they may not");
     tap_ok (fake_close (fake), "nothing is left");
 }
 
