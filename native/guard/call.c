@@ -20,6 +20,7 @@
 #include "park.h"
 #include "privsep.h"
 #include "process.h"
+#include "query.h"
 #include "reconcile.h"
 #include "replay.h"
 #include "retained.h"
@@ -197,6 +198,9 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     tenant->status.performed++;
     if (decision == RM_PERFORM)
         retained_before_call (tenant, call);
+    /* The driver makes a device only for a process that has the GPU's node open: 0x1b (nv_is_gpu_accessible). */
+    if (number == NV_ESC_RM_ALLOC && alloc->hClass == NV01_DEVICE_0)
+        query_open (tenant);
     fair_begin (tenant);
     result = arguments_perform (tenant, call, pointers);
     if (decision == RM_PERFORM) {

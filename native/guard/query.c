@@ -47,6 +47,13 @@ static bool drop_gone (struct tenant *tenant, const struct process *process)
     return any;
 }
 
+void query_open (struct tenant *tenant)
+{
+    pthread_mutex_lock (&tenant->guard->driver_usage_lock);
+    (void) guard_driver_usage (tenant->guard);
+    pthread_mutex_unlock (&tenant->guard->driver_usage_lock);
+}
+
 /* What the driver says of one process, into process->driver_usage; the tenant's burden. */
 bool query_process (struct tenant *tenant, struct process *process)
 {

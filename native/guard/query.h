@@ -11,6 +11,8 @@ struct tenant;
 bool query_process (struct tenant *tenant, struct process *process);
 /* Of all that may hold something. */
 void query_all (struct tenant *tenant);
+/* The guard's own client is open, and with it the nodes of the GPUs. */
+void query_open (struct tenant *tenant);
 bool query_may_hold (const struct tenant *tenant, const struct process *process);
 /* By the last answer. */
 bool query_holds_nothing (const struct tenant *tenant, const struct process *process);

@@ -194,6 +194,17 @@ static void idle_lists (void)
             "where one channel is meant no list is read");
 }
 
+/* The driver makes a device for a process that has the GPU's node open. The guard has it with its own client of the driver. */
+static void devices (void)
+{
+    uint64_t calls = model.calls;
+
+    memset (model_at (PARAMS), 0, 56);
+    model.guard.has_driver_usage = false;
+    (void) allocate (NV01_DEVICE_0, 0);
+    tap_ok (model.calls > calls && model.guard.has_driver_usage, "a device is made by the guard when it has its own client");
+}
+
 int main (void)
 {
     model.report = count;
@@ -204,6 +215,7 @@ int main (void)
     classes ();
     escapes ();
     idle_lists ();
+    devices ();
     model_end ();
     return tap_done ();
 }

@@ -54,6 +54,7 @@ def content(number: int, size: int) -> bytes:
         struct.pack_into("<I", data, 24, 0x18000000)
         struct.pack_into("<Q", data, 64, 1 << 20)
     if number == CHANNEL:
+        struct.pack_into("<I", data, 28, DEVICE + 8)  # its address space: a guard wants one named
         struct.pack_into("<I", data, 128, 1)
     tail = min(size, len(PATTERN))
     data[-tail:] = PATTERN[:tail]

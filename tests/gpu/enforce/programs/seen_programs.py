@@ -219,15 +219,15 @@ def vulkan() -> None:
                     ("layers", c_uint), ("layer_names", c_void_p), ("extensions", c_uint),
                     ("extension_names", c_void_p), ("features", c_void_p)]  # fmt: skip
 
-    instance, device, count = c_void_p(), c_void_p(), c_uint(1)
+    instance, devices, count = c_void_p(), (c_void_p * 16)(), c_uint(16)
     if not tried("vkCreateInstance", lib.vkCreateInstance(byref(InstanceInfo(type=1)), None, byref(instance))):
         return
-    tried("vkEnumeratePhysicalDevices", lib.vkEnumeratePhysicalDevices(instance, byref(count), byref(device)))
-    if device:
+    tried("vkEnumeratePhysicalDevices", lib.vkEnumeratePhysicalDevices(instance, byref(count), devices))
+    if count.value:
         one, made = ctypes.c_float(1), c_void_p()
         queue = QueueInfo(type=2, family=0, count=1, priorities=ctypes.pointer(one))
         info = DeviceInfo(type=3, queues=1, queue=ctypes.pointer(queue))
-        if tried("vkCreateDevice", lib.vkCreateDevice(device, byref(info), None, byref(made))):
+        if tried("vkCreateDevice", lib.vkCreateDevice(c_void_p(devices[0]), byref(info), None, byref(made))):
             lib.vkDeviceWaitIdle(made)
             lib.vkDestroyDevice(made, None)
     lib.vkDestroyInstance(instance, None)
