@@ -61,11 +61,18 @@ bool space_is_named (const struct rm_call *call, const struct object *parent)
     }
 }
 
-/* Of FERMI_VASPACE_A all are handles of one that is there already, but for a new one: the GPU's, of all programs, and others'. */
+/* Of FERMI_VASPACE_A all are handles of one that is there already, but for a new one: the GPU's, of all programs, and others'. With IS_FLA the end
+ * of a new one is taken for that of the GPU's, for NVLink (gpu_vaspace.c, _gvaspaceFlaVaspaceDestruct; source). */
 static bool is_new (const struct rm_call *call, const struct object *parent)
 {
-    uint32_t index = call->params != NULL ? ((const NV_VASPACE_ALLOCATION_PARAMETERS *) call->params)->index : 0;
+    NV_VASPACE_ALLOCATION_PARAMETERS params = { 0 };
+    uint32_t index;
 
+    if (call->params != NULL)
+        params = *(const NV_VASPACE_ALLOCATION_PARAMETERS *) call->params;
+    index = params.index;
+    if ((params.flags & NV_VASPACE_ALLOCATION_FLAGS_IS_FLA) != 0)
+        return false;
     return index == NV_VASPACE_ALLOCATION_INDEX_GPU_NEW || (index == NV_VASPACE_ALLOCATION_INDEX_GPU_DEVICE && parent != NULL &&
                                                             parent->device != NULL && parent->device->has_space);
 }

@@ -141,6 +141,13 @@ static void spaces (void)
         all &= is_made == (index == 0 || index == 3);
     }
     tap_ok (all, "an address space is a new one, or the guard's device's");
+    for (unsigned bit = 0; bit < 32; bit++) {
+        uint8_t params[56] = { 0 };
+
+        set32 (params, 4, 1u << bit);
+        all &= (decided (0x11, FERMI_VASPACE_A, params, sizeof (params), &handle) == RM_PERFORM) == (bit != 9);
+    }
+    tap_ok (all, "and none whose end is that of the GPU's for NVLink");
     tap_ok (fake_close (fake), "nothing is left");
 }
 
