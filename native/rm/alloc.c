@@ -114,8 +114,8 @@ static bool is_continued (const struct rm_call *call, const struct rm_class *cla
            (class->kind == CLASS_DEVICE && ((const NVOS21_PARAMETERS *) call->head)->hObjectNew != 0 && !space_is_private (call));
 }
 
-/* The driver lets a process debug what another process of the same user made: root's, in every container. Whose object an event
- * is about it does not ask. A client of the tenant that has an object is in the ledger. */
+/* The driver lets a process debug what another process of the same user made: root's, in every container. The owner of an event's
+ * object it does not check. A client of the tenant that has an object is in the ledger. */
 static bool is_about_other_client (const struct rm *rm, const struct rm_call *call, const struct rm_class *class)
 {
     uint32_t client;

@@ -36,7 +36,7 @@ NV_AT (NV0080_ALLOC_PARAMETERS, hClientShare, 4);
 NV_AT (NV0080_ALLOC_PARAMETERS, vaMode, 48);
 #define NV_DEVICE_ALLOCATION_VAMODE_MULTIPLE_VASPACES 2u /* no address space without a handle */
 
-/* class/cl0005.h: NV01_EVENT_OS_EVENT. hParentClient: whose object it is about; 0: the caller's own. */
+/* class/cl0005.h: NV01_EVENT_OS_EVENT. hParentClient: the client of the object that it is about; 0: the caller. */
 typedef struct NV_PACKED {
     NvHandle hParentClient, hSrcResource;
     uint32_t hClass, notifyIndex;
@@ -72,7 +72,7 @@ typedef struct NV_PACKED {
 } NV2080_ALLOC_PARAMETERS;
 NV_SIZE (NV2080_ALLOC_PARAMETERS, 4);
 
-/* class/cl83de.h: GT200_DEBUGGER. hAppClient: whose object it is about; 0: the caller's own. */
+/* class/cl83de.h: GT200_DEBUGGER. hAppClient: the client of the object that it is about; 0: the caller. */
 typedef struct NV_PACKED {
     NvHandle hDebuggerClient_Obsolete, hAppClient, hClass3dObject;
 } NV83DE_ALLOC_PARAMETERS;

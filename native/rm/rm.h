@@ -179,7 +179,7 @@ const struct rm_abi *rm_abi_find (const char *version);
 
 /* abi, host and context must stay valid until rm_destroy. NULL when there is no memory. */
 struct rm *rm_create (const struct rm_abi *abi, enum rm_posture posture, const struct rm_host *host, void *context);
-/* A guard's tenant may make objects of graphics, whose contexts stop less often: weights and caps are not exact for it (preempt.c). */
+/* A guard's tenant may make objects of graphics. Their contexts stop less often: weights and caps are not exact for it (preempt.c). */
 void rm_allow_graphics (struct rm *rm);
 /* Refunds everything and gives the memory back. */
 void rm_destroy (struct rm *rm);

@@ -1,7 +1,7 @@
 /*
- * Whose address space a channel computes in. A device has one by default, in which is everything that names none: that of another
+ * The address space in which a channel computes. A device has one by default, in which is everything that names none: that of another
  * client's device where hClientShare names that client, and one of all programs where it is 0 (device_share.c,
- * deviceInitClientShare_IMPL). The driver does not ask whose client that is. CUDA's devices have none (vaMode); video decoding
+ * deviceInitClientShare_IMPL). The driver does not check that client's owner. CUDA's devices have none (vaMode); video decoding
  * computes in its own (seen on an H100, 580.159.04).
  *
  * A device is made by its process: the params that were looked at here can be others by then. So a default address space is used

@@ -305,7 +305,7 @@ bool evidence_client (struct rm *rm, const struct rm_call *call, uint64_t file, 
 /* Whether the ledger has it by now; of no concern where the posture is the shim's. */
 bool evidence_has (struct rm *rm, const struct rm_call *call, uint32_t client, uint32_t handle);
 
-/* space.c: whose address space a tenant's channels compute in. call: an ALLOC, with its class. A device: whether it names no other
+/* space.c: the address space in which a tenant's channels compute. call: an ALLOC, with its class. A device: whether it names no other
  * tenant's client; whether its default address space is its own, so that the guard makes it. Another object, below `parent` (NULL:
  * not known): whether it names its address space, or has one of the tenant's own without; and whether it may be made. */
 bool space_may_be_shared (const struct rm *rm, const struct rm_call *call);

@@ -1,4 +1,4 @@
-/* Whose address space a guard's tenant computes in (rm/space.c). */
+/* A guard's tenant computes in address spaces of its own (rm/space.c). */
 #include "rm/nv_params.h"
 #include "rm_fake.h"
 #include "tap.h"
@@ -147,7 +147,7 @@ static void spaces (void)
         set32 (params, 4, 1u << bit);
         all &= (decided (0x11, FERMI_VASPACE_A, params, sizeof (params), &handle) == RM_PERFORM) == (bit != 9);
     }
-    tap_ok (all, "and none whose end is that of the GPU's for NVLink");
+    tap_ok (all, "and none that is taken for the GPU's for NVLink");
     tap_ok (fake_close (fake), "nothing is left");
 }
 
