@@ -57,7 +57,7 @@ static int host_find_gpu (void *context, const uint8_t uuid[16])
     return RM_NO_GPU;
 }
 
-static bool has_room (const struct tenant *tenant, int gpu, uint64_t bytes)
+bool host_has_room (const struct tenant *tenant, int gpu, uint64_t bytes)
 {
     uint64_t limit = tenant->limits.gpus[gpu].memory, used = tenant_used (tenant, (uint32_t) gpu);
 
@@ -84,9 +84,9 @@ void host_refresh (struct tenant *tenant)
     bool is_excess = false;
 
     tenant->refreshed_at = tenant->status.notifications;
-    tenant->wants_refresh = false;
     if (refund_is_expected (tenant))
         refund_await (tenant);
+    tenant->wants_refresh = false;
     managed_now (tenant);
     retained_check (tenant, 0);
     for (uint32_t gpu = 0; gpu < tenant->limits.gpu_count; gpu++)
@@ -99,9 +99,11 @@ static bool host_reserve (void *context, int gpu, uint64_t bytes)
 {
     struct tenant *tenant = context;
 
-    if (!has_room (tenant, gpu, bytes)) {
+    if (!host_has_room (tenant, gpu, bytes)) {
         /* Not here: to look can take long, and rm is in the middle of something. The call is begun again (call.c). */
         tenant->wants_refresh |= tenant->current != NULL && host_can_refresh (tenant);
+        tenant->wanted_gpu = gpu;
+        tenant->wanted = bytes;
         return false;
     }
     tenant->used[gpu] += bytes;

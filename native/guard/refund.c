@@ -1,6 +1,7 @@
 /* See refund.h. Runs in the tenant's thread, under the tenant's lock, which it lets go of while it waits. */
 #include "refund.h"
 #include "clock.h"
+#include "host.h"
 #include "process.h"
 #include "reconcile.h"
 #include "retained.h"
@@ -9,45 +10,50 @@
 
 #include <time.h>
 
-/* What a process had is mostly back some milliseconds after its end. A call that needs memory, or asks how much there is, within
- * LATELY_NS of it waits for that, END_NS at the longest. */
-#define LATELY_NS 1000000000u
+/* What a process had is mostly back some milliseconds after its end. Of processes that are killed together the files are closed one
+ * context after the other, some 100 ms each. A call that asks how much memory there is within END_NS of the last end waits for all of it, END_NS
+ * at the longest; one that needs memory waits until there is enough, END_NS where nothing comes back, MOST_NS where something does. */
 #define END_NS 2000000000u
+#define MOST_NS 10000000000u
 #define END_ASK_NS 1000000u
 #define END_ASK_MOST_NS 16000000u
 
-bool refund_is_expected (const struct tenant *tenant)
-{
-    return tenant->ended_at != 0 && guard_now () - tenant->ended_at < LATELY_NS;
-}
+bool refund_is_expected (const struct tenant *tenant) { return tenant->ended_at != 0 && guard_now () - tenant->ended_at < END_NS; }
 
-/* Asks about all that have ended and are not refunded. Whether there are some still, or UVM has what they had. */
-static bool is_pending (struct tenant *tenant)
+/* Asks about all that have ended and are not refunded: how many there are still, one more where UVM has what some had. */
+static unsigned count_pending (struct tenant *tenant)
 {
+    unsigned count = 0;
+
     for (unsigned i = 0; i < tenant->process_end; i++)
         if (tenant->processes[i].serial != 0 && tenant->processes[i].dead)
             reconcile_at (tenant, &tenant->processes[i], guard_now ());
     reconcile_due (tenant, guard_now ());
     for (unsigned i = 0; i < tenant->process_end; i++)
-        if (tenant->processes[i].serial != 0 && tenant->processes[i].dead && !tenant->processes[i].is_inherited)
-            return true;
+        count += tenant->processes[i].serial != 0 && tenant->processes[i].dead && !tenant->processes[i].is_inherited;
     retained_check (tenant, 0);
-    return retained_is_inherited (&tenant->retained);
+    return count + retained_is_inherited (&tenant->retained);
 }
 
 void refund_await (struct tenant *tenant)
 {
-    uint64_t until = guard_now () + END_NS;
+    uint64_t now = guard_now (), until = now + END_NS, last = now + MOST_NS;
     struct timespec delay = { .tv_nsec = END_ASK_NS };
-    bool pending;
+    unsigned pending, least = 0;
 
-    while ((pending = is_pending (tenant)) && guard_now () < until) {
-        struct process *current = wait_begin (tenant, 0);
+    while ((pending = count_pending (tenant)) != 0 && (now = guard_now ()) < until) {
+        struct process *current;
 
+        if (tenant->wants_refresh && host_has_room (tenant, tenant->wanted_gpu, tenant->wanted))
+            break;
+        if (tenant->wants_refresh && pending < least)
+            until = now + END_NS < last ? now + END_NS : last;
+        least = pending < least || least == 0 ? pending : least;
+        current = wait_begin (tenant, 0);
         nanosleep (&delay, NULL);
         wait_end (tenant, current);
         delay.tv_nsec = delay.tv_nsec * 2 < END_ASK_MOST_NS ? delay.tv_nsec * 2 : END_ASK_MOST_NS;
     }
-    if (!pending)
+    if (pending == 0)
         tenant->ended_at = 0;
 }

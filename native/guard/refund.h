@@ -8,7 +8,8 @@ struct tenant;
 
 /* Whether what a process had may be about to come back. */
 bool refund_is_expected (const struct tenant *tenant);
-/* Waits for that, for two seconds at the most. */
+/* Waits for that, two seconds at the most; where the current call needs memory, until there is enough, and two seconds more after each process that
+ * is refunded, ten at the most. */
 void refund_await (struct tenant *tenant);
 
 #endif

@@ -81,7 +81,9 @@ struct tenant {
     uint64_t next_serial;
     uint64_t refreshed_at; /* status.notifications then */
     uint64_t ended_at; /* the last of its processes that did (CLOCK_MONOTONIC ns); 0: all of them are refunded */
-    bool wants_refresh; /* the current call was refused for what may have been given back by now */
+    bool wants_refresh; /* the current call was refused for what may have been given back by now: */
+    int wanted_gpu;
+    uint64_t wanted; /* bytes */
     uint64_t look_at, ask_at; /* the earliest of its processes' times (CLOCK_MONOTONIC ns); 0: none */
     bool unreached; /* one of its processes is */
     uint64_t waits_since; /* for something of a process, without the lock (CLOCK_MONOTONIC ns); 0: it does not */

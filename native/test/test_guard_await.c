@@ -17,12 +17,17 @@
 
 /* How often it says that the dead still hold something, and how often it was asked. */
 static unsigned holds, asked;
+/* Two that let go at a time: that of slow_pid, and the other one. */
+static pid_t slow_pid;
+static uint64_t slow_until, fast_until;
 
 long driver_usage_of_process (struct driver_usage *usage, const uint8_t uuid[16], pid_t pid, struct process_usage *found)
 {
-    (void) usage, (void) uuid, (void) pid;
+    (void) usage, (void) uuid;
     asked++;
     *found = (struct process_usage) { .own = asked <= holds ? MIB : 0 };
+    if (slow_pid != 0)
+        found->own = guard_now () < (pid == slow_pid ? slow_until : fast_until) ? MIB : 0;
     return 0;
 }
 
@@ -108,6 +113,33 @@ int main (void)
     tenant->ended_at = guard_now ();
     host_refresh (tenant);
     tap_ok (process->serial == 0, "what is back is refunded");
+
+    process = dead_process ();
+    process[1] = *process;
+    process[1].serial++;
+    process[1].pidfd = dup (0);
+    slow_pid = process[1].pid = 2;
+    slow_until = guard_now () + 3 * SECOND;
+    fast_until = guard_now () + SECOND * 3 / 2;
+    holds = ~0u;
+    tenant->wants_refresh = true;
+    tenant->wanted = MIB;
+    begun = guard_now ();
+    host_refresh (tenant);
+    begun = guard_now () - begun;
+    tap_ok (process[0].serial == 0 && process[1].serial == 0 && begun >= 3 * SECOND && begun < 10 * SECOND,
+            "of two that come back one after the other the second is waited for longer than two seconds");
+
+    process = dead_process ();
+    slow_until = fast_until = guard_now () + SECOND;
+    tenant->wants_refresh = true;
+    tenant->limits.gpus[0].memory = 12 * MIB;
+    begun = guard_now ();
+    host_refresh (tenant);
+    tap_ok (process->serial != 0 && tenant->ended_at != 0 && guard_now () - begun < SECOND,
+            "nothing is waited for where there is room");
+    slow_until = fast_until = 0;
+    host_refresh (tenant);
 
     struct retained_piece own = { .serial = 0 }, left = { .next = &own, .serial = TENANT_PROCESSES };
     struct retained retained = { .pieces = &own };
