@@ -23,7 +23,8 @@ enum rm_escape_kind {
     ESCAPE_DUP,
     ESCAPE_MEMORY, /* RM_ALLOC_MEMORY */
     ESCAPE_HEAP,   /* RM_VID_HEAP_CONTROL */
-    ESCAPE_IDLE    /* RM_IDLE_CHANNELS */
+    ESCAPE_IDLE,   /* RM_IDLE_CHANNELS */
+    ESCAPE_MAPPING /* RM_MAP_MEMORY_DMA, RM_UNMAP_MEMORY_DMA */
 };
 
 struct rm_escape {
@@ -47,6 +48,7 @@ enum rm_class_kind {
     CLASS_CALLER_BOUND, /* takes the caller's memory or descriptor: the owning process must make it */
     CLASS_GROUP,
     CLASS_CHANNEL,
+    CLASS_SPACE, /* an address space */
     CLASS_CONTEXT_SHARE,
     CLASS_USERMODE,
     CLASS_COMPUTE, /* an object on the graphics engine: its channel computes */

@@ -33,7 +33,7 @@ static const struct rm_abi abi_545 = {
 
 /* 550 */
 static const struct rm_escape escapes_550[] = {
-    { NV_ESC_RM_UNMAP_MEMORY_DMA, ESCAPE_PLAIN, 48, 0, 0, 0 },
+    { NV_ESC_RM_UNMAP_MEMORY_DMA, ESCAPE_MAPPING, sizeof (NVOS47_PARAMETERS), 0, 0, 0 },
     { NV_ESC_WAIT_OPEN_COMPLETE, ESCAPE_PLAIN, 8, 0, 0, 0 },
 };
 static const struct rm_class classes_550[] = {
@@ -127,10 +127,10 @@ static const struct rm_abi abi_570 = {
 
 /* 580 */
 static const struct rm_escape escapes_580[] = {
-    { NV_ESC_RM_MAP_MEMORY_DMA, ESCAPE_PLAIN, 64, 0, 0, 0 }, /* flags2 and kindOverride */
+    { NV_ESC_RM_MAP_MEMORY_DMA, ESCAPE_MAPPING, sizeof (NVOS46_PARAMETERS), 0, 0, 0 }, /* flags2 and kindOverride */
 };
 static const struct rm_class classes_580[] = {
-    { FERMI_VASPACE_A, CLASS_PLAIN, 56, 0 }, { 0xceb0, CLASS_ENGINE, 12, 0 }, /* NVCEB0_VIDEO_DECODER */
+    { FERMI_VASPACE_A, CLASS_SPACE, 56, 0 }, { 0xceb0, CLASS_ENGINE, 12, 0 }, /* NVCEB0_VIDEO_DECODER */
     { 0xceb7, CLASS_ENGINE, 12, 0 }, /* NVCEB7_VIDEO_ENCODER */
     { 0xced0, CLASS_ENGINE, 12, 0 }, /* NVCED0_VIDEO_NVJPG */
     { 0xcefa, CLASS_ENGINE, 12, 0 }, /* NVCEFA_VIDEO_OFA */

@@ -200,12 +200,13 @@ enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
         return continue_begin (rm, call);
     if (class->kind == CLASS_CALLER_BOUND)
         return RM_CONTINUE;
-    if (is_guard (rm) && !space_may_be_used (call, tracker_find (rm, head->hRoot, parent_of (head))))
+    if (is_guard (rm) && !space_look (rm, call, tracker_find (rm, head->hRoot, parent_of (head))))
         return refuse (rm, call, status, NV_ERR_INVALID_STATE, RM_FORBIDDEN_CLASS, number);
     if (is_guard (rm) && class->kind == CLASS_COMPUTE &&
         !schedule_may_compute (rm, tracker_find (rm, head->hRoot, parent_of (head))))
         return refuse (rm, call, status, NV_ERR_INVALID_CLASS, RM_FORBIDDEN_CLASS, number);
-    if (is_guard (rm) && preempt_is_graphics (number) && !preempt_may_draw (rm, tracker_find (rm, head->hRoot, parent_of (head))))
+    if (is_guard (rm) && preempt_is_graphics (number) &&
+        !preempt_may_draw (rm, call, tracker_find (rm, head->hRoot, parent_of (head))))
         return refuse (rm, call, status, NV_ERR_INVALID_CLASS, RM_FORBIDDEN_CLASS, number);
     if (is_guard (rm) && has_params && has_address (number))
         ((NV_MEMORY_ALLOCATION_PARAMS *) call->params)->address = 0;
@@ -228,6 +229,16 @@ enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
     return RM_PERFORM;
 }
 
+/* What was made and may not stay. */
+static void take_back (struct rm *rm, struct rm_call *call, const struct object *object, uint32_t status, enum rm_reason reason)
+{
+    uint32_t handle = (uint32_t) object->link.key;
+
+    note (rm, reason, call->own.number);
+    share_give_back (rm, call, (uint32_t) (object->link.key >> 32), (uint32_t) object->parent->link.key, handle);
+    set32 (call->head, status_at (call), status);
+}
+
 void alloc_end (struct rm *rm, struct rm_call *call, bool done)
 {
     const struct rm_class *class = call->own.class;
@@ -236,6 +247,7 @@ void alloc_end (struct rm *rm, struct rm_call *call, bool done)
     bool has_params = call->params != NULL && class != NULL && call->params_size >= class->size;
     struct object *object;
 
+    preempt_drew (rm, call, done && get32 (call->head, status_at (call)) == 0);
     if (!done || get32 (call->head, status_at (call)) != 0) {
         memory_refund (rm, call->own.gpu, call->own.reserved);
         memory_drop (rm, taken (call));
@@ -273,16 +285,13 @@ void alloc_end (struct rm *rm, struct rm_call *call, bool done)
         object->made = object->serial;
         object->context_bytes = call->own.reserved;
         object->context_gpu = call->own.gpu;
-        object->has_space = space_is_named (call, object->parent);
-        schedule_added (rm, object, has_params ? call->params : NULL, has_params ? class->size : 0);
-        break;
+        /* fall through */
     default:
         schedule_added (rm, object, has_params ? call->params : NULL, has_params ? class->size : 0);
-        if (preempt_object (rm, object, call->own.number))
-            break;
-        note (rm, RM_SCHEDULING_CONTROL, call->own.number);
-        share_give_back (rm, call, ((const NVOS21_PARAMETERS *) call->head)->hRoot, (uint32_t) object->parent->link.key, handle);
-        set32 (call->head, status_at (call), NV_ERR_INSUFFICIENT_RESOURCES);
+        if (!space_made (rm, call, object))
+            take_back (rm, call, object, NV_ERR_INVALID_STATE, RM_FORBIDDEN_CLASS);
+        else if (!preempt_object (rm, object, call->own.number))
+            take_back (rm, call, object, NV_ERR_INSUFFICIENT_RESOURCES, RM_SCHEDULING_CONTROL);
     }
 }
 

@@ -107,7 +107,12 @@ static void set_preemption (struct rm *rm, struct rm_call *call)
 
     uint32_t mode = preempt_mode (rm, call);
 
-    call->own.reserved = params->cilpPreemptMode;
+    call->own.reserved = (uint64_t) params->flags << 32 | params->cilpPreemptMode;
+    /* Of graphics: the driver has no such mode beside it (0x51; H100, 580.159.04). */
+    if (!rm->has_graphics && (params->flags & NV2080_GR_PREEMPTION_FLAGS_GFXP_SET) != 0) {
+        note (rm, RM_SCHEDULING_CONTROL, call->own.number);
+        params->flags &= ~NV2080_GR_PREEMPTION_FLAGS_GFXP_SET;
+    }
     if ((params->flags & NV2080_GR_PREEMPTION_FLAGS_CILP_SET) == 0 || params->cilpPreemptMode == mode)
         return;
     note (rm, RM_SCHEDULING_CONTROL, call->own.number);
@@ -129,7 +134,10 @@ static void limit_wait (struct rm_call *call)
 
 static void preemption_set (struct rm_call *call)
 {
-    ((NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS *) call->params)->cilpPreemptMode = (uint32_t) call->own.reserved;
+    NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS *params = call->params;
+
+    params->flags = (uint32_t) (call->own.reserved >> 32);
+    params->cilpPreemptMode = (uint32_t) call->own.reserved;
 }
 
 enum rm_verdict control_begin (struct rm *rm, struct rm_call *call)

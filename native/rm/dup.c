@@ -18,7 +18,7 @@ static struct object *to_free (const struct rm *rm, const NVOS00_PARAMETERS *hea
 enum rm_verdict free_begin (struct rm *rm, struct rm_call *call)
 {
     const NVOS00_PARAMETERS *head = call->head;
-    const struct object *object = to_free (rm, head);
+    struct object *object = to_free (rm, head);
     enum evidence evidence;
 
     if (object == NULL && is_guard (rm) && head->hRoot != 0) {
@@ -33,6 +33,7 @@ enum rm_verdict free_begin (struct rm *rm, struct rm_call *call)
     if (is_guard (rm) && schedule_needs (rm, object))
         return refuse (rm, call, offsetof (NVOS00_PARAMETERS, status), NV_ERR_IN_USE, RM_SCHEDULING_CONTROL);
     call->own.serial = object->serial;
+    space_leaves (object);
     return RM_PERFORM;
 }
 
@@ -84,6 +85,8 @@ enum rm_verdict dup_begin (struct rm *rm, struct rm_call *call)
     }
     if (source != NULL)
         policy_give (rm, source, head->hClient);
+    call->own.has_space = is_guard (rm) && space_is_own (rm, source);
+    call->own.space_serial = source != NULL ? source->serial : 0;
     /* A reference, taken before the driver takes its own: it must not be refunded in between. */
     if (source != NULL && source->memory != NULL) {
         source->memory->references++;
@@ -120,10 +123,13 @@ void dup_end (struct rm *rm, struct rm_call *call, bool done)
     }
     if (memory != NULL)
         kind = CLASS_VIDEO_MEMORY;
-    else if (is_guard (rm) && source != NULL && source->kind == CLASS_GROUP)
-        kind = CLASS_GROUP;
+    else if (is_guard (rm) && source != NULL &&
+             (source->kind == CLASS_GROUP || source->kind == CLASS_SPACE || source->kind == CLASS_CONTEXT_SHARE))
+        kind = source->kind;
     if (done && head->status == 0 && (call->node == RM_NODE_CONTROL || tracker_find (rm, head->hClient, head->hClient) != NULL))
         object = tracker_add (rm, call->file, head->hClient, head->hParent, head->hObject, kind);
+    if (object != NULL && kind != CLASS_PLAIN && kind != CLASS_VIDEO_MEMORY)
+        space_duplicated (rm, call, object, tracker_find (rm, head->hClientSrc, head->hObjectSrc));
     if (object != NULL && memory != NULL)
         memory_join (rm, object, memory);
     else if (object != NULL && kind == CLASS_GROUP)

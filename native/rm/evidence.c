@@ -70,6 +70,16 @@ static void confirm_object (struct rm *rm, uint32_t client, const struct found *
         outcome_found (rm, 0, client, found->handle, found->class); /* one call makes one object */
 }
 
+/* As if it had never been made: kernels on it would not stop in time. */
+static void take_back (struct rm *rm, uint64_t file, uint32_t client, struct object *object, uint32_t class)
+{
+    _Alignas (uint64_t) NVOS00_PARAMETERS head = { .hRoot = client, .hObjectOld = (uint32_t) object->link.key };
+
+    note (rm, RM_SCHEDULING_CONTROL, class);
+    (void) rm->host->ioctl (rm->context, file, NV_REQUEST (NV_ESC_RM_FREE, sizeof (head)), &head);
+    tracker_drop (rm, object);
+}
+
 static bool enter (struct rm *rm, uint64_t file, uint32_t client, uint32_t parent, const struct found *found)
 {
     const struct rm_class *class = rm_abi_class (rm->abi, found->class);
@@ -88,8 +98,10 @@ static bool enter (struct rm *rm, uint64_t file, uint32_t client, uint32_t paren
         object->instance = RM_MAX_GPUS; /* not known: its subdevice tells which GPU it is */
     else if (kind == CLASS_SUBDEVICE)
         tracker_add_subdevice (rm, file, object);
-    else
-        schedule_found (rm, object);
+    else if (!schedule_found (rm, object)) {
+        take_back (rm, file, client, object, found->class);
+        return false;
+    }
     return true;
 }
 

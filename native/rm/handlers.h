@@ -17,6 +17,7 @@ enum call_kind {
     CALL_UVM,
     CALL_SHARE,
     CALL_IDLE,
+    CALL_MAPPING,
     CALL_KINDS
 };
 enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call);
@@ -35,5 +36,7 @@ enum rm_verdict uvm_begin (struct rm *rm, struct rm_call *call);
 void uvm_end (struct rm *rm, struct rm_call *call, bool done);
 enum rm_verdict idle_begin (struct rm *rm, struct rm_call *call);
 void idle_end (struct rm *rm, struct rm_call *call, bool done);
+enum rm_verdict mapping_begin (struct rm *rm, struct rm_call *call);
+void mapping_end (struct rm *rm, struct rm_call *call, bool done);
 
 #endif

@@ -43,12 +43,12 @@ static void clear_address (NVOS32_PARAMETERS *head, uint32_t function)
 }
 
 /* A range of addresses that names no address space is in the device's own (space.c). */
-static bool is_in_space (const struct rm *rm, const NVOS32_PARAMETERS *head)
+static bool is_in_space (const struct rm *rm, struct rm_call *call)
 {
-    const struct object *parent = tracker_find (rm, head->hRoot, head->hObjectParent);
+    const NVOS32_PARAMETERS *head = call->head;
 
-    return (head->data.AllocSize.flags & NVOS32_ALLOC_FLAGS_VIRTUAL) == 0 || head->hVASpace != 0 ||
-           (parent != NULL && parent->device != NULL && parent->device->has_space);
+    return (head->data.AllocSize.flags & NVOS32_ALLOC_FLAGS_VIRTUAL) == 0 ||
+           space_look_range (rm, call, head->hRoot, head->hVASpace, tracker_find (rm, head->hRoot, head->hObjectParent));
 }
 
 static enum rm_verdict refuse (NVOS32_PARAMETERS *head, uint32_t status)
@@ -72,9 +72,10 @@ enum rm_verdict heap_begin (struct rm *rm, struct rm_call *call)
     }
     call->own.gpu = tracker_gpu_of (rm, head->hRoot, head->hObjectParent);
     if (function == NVOS32_FUNCTION_FREE) {
-        const struct object *object = tracker_find (rm, head->hRoot, head->data.Free.hMemory);
+        struct object *object = tracker_find (rm, head->hRoot, head->data.Free.hMemory);
 
         call->own.serial = object != NULL ? object->serial : 0;
+        space_leaves (object);
         return RM_PERFORM;
     }
     if (function == NVOS32_FUNCTION_INFO)
@@ -93,7 +94,7 @@ enum rm_verdict heap_begin (struct rm *rm, struct rm_call *call)
         clear_address (head, function);
     /* serial says whether it is video memory: the driver may write to attr. */
     call->own.serial = is_video_memory (head, function);
-    if (call->own.serial == 0 && is_guard (rm) && !is_in_space (rm, head)) {
+    if (call->own.serial == 0 && is_guard (rm) && !is_in_space (rm, call)) {
         note (rm, RM_FORBIDDEN_ESCAPE, rm_request_number (call->request));
         return refuse (head, NV_ERR_INVALID_STATE);
     }
@@ -117,9 +118,16 @@ void heap_end (struct rm *rm, struct rm_call *call, bool done)
 
     if (is_good && is_allocation (function)) {
         object = tracker_add (rm, call->file, head->hRoot, head->hObjectParent, handle,
-                              call->own.serial != 0 ? CLASS_VIDEO_MEMORY : CLASS_SYSTEM_MEMORY);
+                              call->own.serial != 0 ? CLASS_VIDEO_MEMORY
+                              : call->own.has_space ? CLASS_VIRTUAL_RANGE
+                                                    : CLASS_SYSTEM_MEMORY);
         if (call->own.serial != 0)
             memory_commit (rm, object, call->own.gpu, call->own.reserved, bytes_in (head, function));
+        else if (object != NULL && !space_made (rm, call, object)) {
+            note (rm, RM_FORBIDDEN_ESCAPE, rm_request_number (call->request));
+            share_give_back (rm, call, head->hRoot, head->hObjectParent, handle);
+            head->status = NV_ERR_INVALID_STATE;
+        }
     } else if (is_allocation (function)) {
         memory_refund (rm, call->own.gpu, call->own.reserved);
     } else if (is_good && function == NVOS32_FUNCTION_FREE) {

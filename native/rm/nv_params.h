@@ -269,6 +269,7 @@ NV_SIZE (NVA06C_CTRL_TIMESLICE_PARAMS, 8);
 
 /* ctrl/ctrl2080/ctrl2080gr.h: GR_SET_CTXSW_PREEMPTION_MODE; and where compute stops when its time is over. */
 #define NV2080_GR_PREEMPTION_FLAGS_CILP_SET 0x1u
+#define NV2080_GR_PREEMPTION_FLAGS_GFXP_SET 0x2u
 #define NV2080_GR_PREEMPTION_COMPUTE_CTA 0x1u
 #define NV2080_GR_PREEMPTION_COMPUTE_CILP 0x2u /* at any instruction; 1: at the end of a block, 0: of the kernel */
 typedef struct NV_PACKED {

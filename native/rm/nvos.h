@@ -193,6 +193,50 @@ typedef struct NV_PACKED {
 NV_SIZE (nv_ioctl_nvos33_parameters_with_fd, 56);
 NV_AT (nv_ioctl_nvos33_parameters_with_fd, fd, 48);
 
+/* NV_ESC_RM_MAP_MEMORY_DMA: memory at addresses of a range (hDma). Before 580 without flags2 and kindOverride. */
+typedef struct NV_PACKED {
+    NvHandle hClient, hDevice, hDma, hMemory;
+    uint64_t offset, length;
+    uint32_t flags, flags2, kindOverride, pad44;
+    uint64_t dmaOffset;
+    uint32_t status, pad60;
+} NVOS46_PARAMETERS;
+NV_SIZE (NVOS46_PARAMETERS, 64);
+NV_AT (NVOS46_PARAMETERS, dmaOffset, 48);
+NV_AT (NVOS46_PARAMETERS, status, 56);
+
+typedef struct NV_PACKED {
+    NvHandle hClient, hDevice, hDma, hMemory;
+    uint64_t offset, length;
+    uint32_t flags, pad36;
+    uint64_t dmaOffset;
+    uint32_t status, pad52;
+} NVOS46_PARAMETERS_535;
+NV_SIZE (NVOS46_PARAMETERS_535, 56);
+NV_AT (NVOS46_PARAMETERS_535, dmaOffset, 40);
+NV_AT (NVOS46_PARAMETERS_535, status, 48);
+
+/* NV_ESC_RM_UNMAP_MEMORY_DMA. Before 550 without size. */
+typedef struct NV_PACKED {
+    NvHandle hClient, hDevice, hDma, hMemory;
+    uint32_t flags, pad20;
+    uint64_t dmaOffset, size;
+    uint32_t status, pad44;
+} NVOS47_PARAMETERS;
+NV_SIZE (NVOS47_PARAMETERS, 48);
+NV_AT (NVOS47_PARAMETERS, dmaOffset, 24);
+NV_AT (NVOS47_PARAMETERS, status, 40);
+
+typedef struct NV_PACKED {
+    NvHandle hClient, hDevice, hDma, hMemory;
+    uint32_t flags, pad20;
+    uint64_t dmaOffset;
+    uint32_t status, pad36;
+} NVOS47_PARAMETERS_535;
+NV_SIZE (NVOS47_PARAMETERS_535, 40);
+NV_AT (NVOS47_PARAMETERS_535, dmaOffset, 24);
+NV_AT (NVOS47_PARAMETERS_535, status, 32);
+
 /* NV_ESC_RM_CONTROL */
 typedef struct NV_PACKED {
     NvHandle hClient, hObject;

@@ -10,7 +10,7 @@
 #include "state.h"
 
 /* Of struct object's context_state. */
-enum { STARTED = 1, COMPUTES = 2, PREEMPTIBLE = 4, DRAWS = 8 };
+enum { STARTED = 1, COMPUTES = 2, PREEMPTIBLE = 4, DRAWS = 8, DREW = 16 };
 
 /* The last byte of classes that run kernels. */
 #define COMPUTE_CLASS 0xc0u
@@ -77,7 +77,8 @@ static long set_mode_of (struct rm *rm, struct object *owner)
     return status != 0 && named->kind == CLASS_CHANNEL ? set_mode (rm, owner_of (named), mode_of (owner)) : status;
 }
 
-/* Where nothing in it runs kernels the driver may have no such mode for it. */
+/* Whatever the driver says, but for a group that named no engine (before Ampere) and has nothing that computes: for one of a copy engine the driver may
+ * have no such mode. */
 static bool set (struct rm *rm, struct object *owner)
 {
     long status;
@@ -85,25 +86,34 @@ static bool set (struct rm *rm, struct object *owner)
     if (!is_guard (rm) || !owner->is_compute || tracker_gpu (rm, owner) < 0 || (owner->context_state & PREEMPTIBLE) != 0)
         return true;
     status = set_mode_of (rm, owner);
+    /* There are objects of graphics that the ledger does not have. */
+    if (rm->has_graphics && (owner->context_state & DRAWS) == 0 &&
+        (status == NV_ERR_INVALID_REQUEST || status == NV_ERR_INVALID_OBJECT)) {
+        put (owner, owner->context_state | DRAWS | DREW);
+        status = set_mode_of (rm, owner);
+        if (status != 0)
+            put (owner, (uint8_t) (owner->context_state & ~(DRAWS | DREW)));
+    }
     if (status == 0)
         put (owner, owner->context_state | PREEMPTIBLE);
-    /* There are objects of graphics that the ledger does not have. */
-    if (status == NV_ERR_INVALID_REQUEST)
-        return false;
-    return (owner->context_state & (COMPUTES | PREEMPTIBLE)) != COMPUTES;
+    return status == 0 || (owner->engine == 0 && (owner->context_state & COMPUTES) == 0 && status != NV_ERR_INVALID_REQUEST);
 }
 
 bool preempt_is_graphics (uint32_t class) { return class == FERMI_TWOD_A || (class > 0x9000 && (class & 0xff) == GRAPHICS_CLASS); }
 
 void rm_allow_graphics (struct rm *rm) { rm->has_graphics = true; }
 
-bool preempt_may_draw (struct rm *rm, struct object *channel)
+bool preempt_may_draw (struct rm *rm, struct rm_call *call, struct object *channel)
 {
     struct object *owner;
 
     if (!rm->has_graphics || channel == NULL || channel->kind != CLASS_CHANNEL)
         return false;
     owner = owner_of (channel);
+    if ((owner->context_state & DREW) != 0)
+        return true;
+    call->own.draws = true;
+    call->own.space_serial = owner->serial;
     if ((owner->context_state & DRAWS) != 0)
         return true;
     put (owner, owner->context_state | DRAWS);
@@ -111,6 +121,24 @@ bool preempt_may_draw (struct rm *rm, struct object *channel)
         return true;
     put (owner, (uint8_t) (owner->context_state & ~DRAWS));
     return false;
+}
+
+void preempt_drew (struct rm *rm, const struct rm_call *call, bool is_made)
+{
+    const NVOS21_PARAMETERS *head = call->head;
+    struct object *channel = call->own.draws ? tracker_find (rm, head->hRoot, head->hObjectParent) : NULL;
+    struct object *owner = channel != NULL ? owner_of (channel) : NULL;
+
+    if (owner == NULL || owner->serial != call->own.space_serial || (owner->context_state & DREW) != 0)
+        return;
+    if (is_made) {
+        put (owner, owner->context_state | DRAWS | DREW);
+        return;
+    }
+    /* Nothing draws: its kernels stop at any instruction again. */
+    put (owner, (uint8_t) (owner->context_state & ~(DRAWS | PREEMPTIBLE)));
+    if ((owner->context_state & STARTED) != 0 && !set (rm, owner))
+        note (rm, RM_SCHEDULING_CONTROL, call->own.number);
 }
 
 uint32_t preempt_mode (const struct rm *rm, const struct rm_call *call)
@@ -140,7 +168,7 @@ bool preempt_object (struct rm *rm, struct object *object, uint32_t class)
     if (object->kind != CLASS_COMPUTE || object->parent->kind != CLASS_CHANNEL || (class != 0 && (class & 0xff) != COMPUTE_CLASS))
         return true;
     owner = owner_of (object->parent);
-    put (owner, (owner->context_state & (STARTED | DRAWS)) | COMPUTES);
+    put (owner, (owner->context_state & (STARTED | DRAWS | DREW)) | COMPUTES);
     return (owner->context_state & STARTED) == 0 || set (rm, owner);
 }
 

@@ -18,6 +18,7 @@ static const struct handler handlers[CALL_KINDS] = {
     [CALL_UVM] = { uvm_begin, uvm_end },
     [CALL_SHARE] = { share_begin, NULL },
     [CALL_IDLE] = { idle_begin, idle_end },
+    [CALL_MAPPING] = { mapping_begin, mapping_end },
 };
 
 static enum call_kind call_kind_of (const struct rm_escape *escape)
@@ -37,6 +38,8 @@ static enum call_kind call_kind_of (const struct rm_escape *escape)
         return CALL_HEAP;
     case ESCAPE_IDLE:
         return CALL_IDLE;
+    case ESCAPE_MAPPING:
+        return CALL_MAPPING;
     default:
         return CALL_NONE;
     }

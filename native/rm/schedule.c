@@ -220,28 +220,28 @@ static void compute_channel (struct rm *rm, struct object *channel)
         (void) schedule_before_run (rm, channel);
 }
 
-void schedule_found (struct rm *rm, struct object *object)
+bool schedule_found (struct rm *rm, struct object *object)
 {
     int gpu = tracker_gpu (rm, object);
 
     if (object->kind != CLASS_GROUP && object->kind != CLASS_CHANNEL) {
         schedule_added (rm, object, NULL, 0);
-        (void) preempt_object (rm, object, 0);
-        return;
+        return preempt_object (rm, object, 0);
     }
     if (object->kind == CLASS_CHANNEL && schedule_group_of (object) != NULL) {
         schedule_added (rm, object, NULL, 0);
-        return;
+        return true;
     }
     object->engine = rm->abi->first_graphics;
     memory_charge (rm, gpu, SCHEDULE_CONTEXT_BYTES, &object->context_bytes);
     object->context_gpu = gpu;
     if (object->kind == CLASS_CHANNEL) {
         compute_channel (rm, object);
-        return;
+        return true;
     }
     object->is_compute = object->is_found = true;
     tracker_add_role (&object->client->groups, object);
+    return true;
 }
 
 void schedule_duplicated (struct rm *rm, struct object *object, struct object *source)
@@ -256,7 +256,6 @@ void schedule_duplicated (struct rm *rm, struct object *object, struct object *s
     object->engine = source->engine;
     object->is_compute = source->is_compute;
     object->is_found = source->is_found;
-    object->has_space = source->has_space;
     object->is_foreign = source->is_foreign;
     object->made = source->made;
     object->slice = source->slice;

@@ -9,7 +9,7 @@
 
 /* Of a GPU that is not known yet; RM_NO_GPU is one that the share does not name. */
 #define GPU_UNKNOWN (-2)
-/* A guard's tenant has no more records than this: objects, pieces, clients, files and exports. An object's is the largest, some 220 bytes. */
+/* A guard's tenant has no more records than this: objects, pieces, clients, files and exports. An object's is the largest, some 240 bytes. */
 #define RECORDS_MAX (1u << 19)
 /* More than any GPU has: such a size is refused before sums could wrap. */
 #define BYTES_MAX ((uint64_t) 1 << 60)
@@ -70,7 +70,7 @@ struct object {
     struct client *client;
     struct object *device; /* itself, or the device that it is below; NULL: none */
     struct memory *memory;
-    uint64_t serial;
+    uint64_t serial, space_serial;
     uint64_t made; /* group, channel: not before this serial; 0: it was found */
     uint64_t asked; /* group: the timeslice that its owner asked for */
     struct object *same_before, *same_after; /* group: other handles of it, in a ring; NULL: none were made */
@@ -87,7 +87,9 @@ struct object {
     bool is_stopped; /* channel: by rm_freeze */
     bool has_asked; /* group */
     bool is_found; /* group: it was not seen to be made */
-    bool has_space; /* device, group: what names no address space in it is in the tenant's own (space.c) */
+    bool
+        has_space; /* it is in the tenant's own address space, or is one, by an ALLOC of the guard's: while `space` is what it was (space.c) */
+    uint32_t space; /* by which it is: an address space, a context share, a group or a device of its client; 0: by itself */
     bool is_foreign; /* a duplicate of an object of the host's (MPS) or another tenant's */
     bool is_counted; /* in its client's maker's `reported` */
     uint8_t context_state; /* group, channel without one: preempt.c */
@@ -273,8 +275,8 @@ bool schedule_may_compute (const struct rm *rm, const struct object *channel);
 bool schedule_may_bind (const struct rm *rm, const struct rm_call *call);
 /* Whether its GPU is known and its client has a subdevice of it, by which channels are stopped. */
 bool schedule_reaches (const struct rm *rm, const struct object *object);
-/* One whose params are not known: it may compute. */
-void schedule_found (struct rm *rm, struct object *object);
+/* One whose params are not known: it may compute. false: it would compute so that it does not stop in time. */
+bool schedule_found (struct rm *rm, struct object *object);
 void schedule_removed (struct rm *rm, struct object *object);
 void schedule_tell_changed (struct rm *rm);
 static inline void schedule_tell (struct rm *rm)
@@ -307,11 +309,18 @@ bool evidence_has (struct rm *rm, const struct rm_call *call, uint32_t client, u
 
 /* space.c: the address space in which a tenant's channels compute. call: an ALLOC, with its class. A device: whether it names no other
  * tenant's client; whether its default address space is its own, so that the guard makes it. Another object, below `parent` (NULL:
- * not known): whether it names its address space, or has one of the tenant's own without; and whether it may be made. */
+ * not known): whether it may be made. look remembers by what it is in the tenant's own; made: whether it still was when it was made. */
 bool space_may_be_shared (const struct rm *rm, const struct rm_call *call);
 bool space_is_private (const struct rm_call *call);
-bool space_is_named (const struct rm_call *call, const struct object *parent);
-bool space_may_be_used (const struct rm_call *call, const struct object *parent);
+bool space_look (const struct rm *rm, struct rm_call *call, const struct object *parent);
+/* The same of a range of VID_HEAP_CONTROL, which names this handle, or 0. */
+bool space_look_range (const struct rm *rm, struct rm_call *call, uint32_t client, uint32_t named, const struct object *parent);
+bool space_made (const struct rm *rm, const struct rm_call *call, struct object *object);
+bool space_is_own (const struct rm *rm, const struct object *object);
+/* It is about to be freed, with all below it: from now on nothing is in the tenant's own by it. */
+void space_leaves (struct object *object);
+/* A duplicate, of an object with this serial that was the tenant's own before. */
+void space_duplicated (const struct rm *rm, const struct rm_call *call, struct object *object, const struct object *source);
 
 /* outcome.c. A continued allocation: its outcome is not seen. */
 void outcome_expect (struct rm *rm, const struct rm_call *call);
@@ -340,7 +349,9 @@ void start_end (const struct rm_call *call);
 /* preempt.c. Whether it is an object of graphics, and may be made in the channel: its context then has another mode, which is the one that a call
  * of the program's own gets. */
 bool preempt_is_graphics (uint32_t class);
-bool preempt_may_draw (struct rm *rm, struct object *channel);
+bool preempt_may_draw (struct rm *rm, struct rm_call *call, struct object *channel);
+/* Whether it was made. */
+void preempt_drew (struct rm *rm, const struct rm_call *call, bool is_made);
 uint32_t preempt_mode (const struct rm *rm, const struct rm_call *call);
 /* Before a group, or a channel, is let through to compute: its kernels stop when its turn is over. false: they would not. */
 bool preempt_before_run (struct rm *rm, struct object *object);

@@ -29,6 +29,8 @@ enum escape {
     ESCAPE_WAIT_OPEN = 218,
 };
 
+enum { CLASS_RANGE = 0x70, CLASS_OF_DEVICE = 0x80, CLASS_OF_SUBDEVICE = 0x2080, CLASS_OTHER_RANGE = 0x50A0 };
+
 /* escape.c and nv.c: a struct of another size is refused by every release, and so is the wrong kind of node. */
 struct escape_row {
     uint32_t escape;
@@ -127,6 +129,23 @@ static enum status of_object (struct request *request, size_t object_at)
     return object_find (client, get32 (request->head, object_at)) == NULL ? STATUS_INVALID_OBJECT_HANDLE : STATUS_OK;
 }
 
+/* By a device or a subdevice, into a range of addresses. What is undone need not name its memory. */
+static enum status map_dma (struct request *request, bool is_map)
+{
+    struct client *client = client_of (request, get32 (request->head, 0));
+    const struct object *device, *range;
+
+    if (client == NULL)
+        return client_error (request, get32 (request->head, 0));
+    device = object_find (client, get32 (request->head, 4));
+    range = object_find (client, get32 (request->head, 8));
+    if (device == NULL || range == NULL || (is_map && object_find (client, get32 (request->head, 12)) == NULL))
+        return STATUS_OBJECT_NOT_FOUND;
+    if (device->class_number != CLASS_OF_DEVICE && device->class_number != CLASS_OF_SUBDEVICE)
+        return STATUS_INVALID_OBJECT;
+    return range->class_number == CLASS_RANGE || range->class_number == CLASS_OTHER_RANGE ? STATUS_OK : STATUS_NOT_SUPPORTED;
+}
+
 /* Of one channel. One that may compute never has nothing to do: so long the driver's locks are held. */
 static enum status wait_idle (struct request *request)
 {
@@ -192,9 +211,8 @@ bool escape_other (struct request *request)
     case ESCAPE_UNMAP:
         return ANSWER (24, of_object (request, 8));
     case ESCAPE_MAP_DMA:
-        return ANSWER (request->head_size - 8, of_object (request, 12));
     case ESCAPE_UNMAP_DMA:
-        return ANSWER (request->head_size - 8, of_object (request, 12));
+        return ANSWER (request->head_size - 8, map_dma (request, request->escape == ESCAPE_MAP_DMA));
     case ESCAPE_UPDATE_MAPPING:
         return ANSWER (32, of_object (request, 8));
     case ESCAPE_ALLOC_OS_EVENT:

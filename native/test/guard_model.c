@@ -267,6 +267,9 @@ static size_t perform (uint32_t escape, const void *head, uint32_t size, uint32_
         return offsetof (NVOS55_PARAMETERS, status);
     case NV_ESC_RM_SHARE:
         return offsetof (NVOS57_PARAMETERS, status);
+    case NV_ESC_RM_MAP_MEMORY_DMA:
+    case NV_ESC_RM_UNMAP_MEMORY_DMA:
+        return size - 8;
     default:
         if (facts != NULL && facts_lead (facts))
             model.report ("an escape", escape);

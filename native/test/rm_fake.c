@@ -244,7 +244,7 @@ uint32_t fake_client (struct fake *fake, uint64_t file)
 
 uint32_t fake_device (struct fake *fake, uint64_t file, uint32_t client, uint32_t instance)
 {
-    NV0080_ALLOC_PARAMETERS params = { .deviceId = instance };
+    NV0080_ALLOC_PARAMETERS params = { .deviceId = instance, .hClientShare = client };
     uint32_t handle = 0;
 
     return fake_alloc (fake, file, client, client, &handle, NV01_DEVICE_0, &params, sizeof (params)) == 0 ? handle : 0;
@@ -310,12 +310,34 @@ uint32_t fake_group (struct fake *fake, uint64_t file, uint32_t client, uint32_t
     return status == 0 ? handle : 0;
 }
 
-uint32_t fake_channel (struct fake *fake, uint64_t file, uint32_t client, uint32_t group)
+uint32_t fake_channel_in (struct fake *fake, uint64_t file, uint32_t client, uint32_t group, uint32_t share)
 {
     uint8_t params[FAKE_CHANNEL_PARAMS] = { 0 };
     uint32_t handle = 0, status;
 
-    ((NV_CHANNEL_ALLOC_PARAMS *) params)->hContextShare = 0x5c000016; /* as CUDA's */
+    ((NV_CHANNEL_ALLOC_PARAMS *) params)->hContextShare = share;
     status = fake_alloc (fake, file, client, group, &handle, HOPPER_CHANNEL_GPFIFO_A, params, sizeof (params));
+    return status == 0 ? handle : 0;
+}
+
+uint32_t fake_channel (struct fake *fake, uint64_t file, uint32_t client, uint32_t group)
+{
+    return fake_channel_in (fake, file, client, group, 0);
+}
+
+uint32_t fake_space (struct fake *fake, uint64_t file, uint32_t client, uint32_t device)
+{
+    uint8_t params[56] = { 0 };
+    uint32_t handle = 0;
+
+    return fake_alloc (fake, file, client, device, &handle, FERMI_VASPACE_A, params, sizeof (params)) == 0 ? handle : 0;
+}
+
+uint32_t fake_share (struct fake *fake, uint64_t file, uint32_t client, uint32_t device, uint32_t group)
+{
+    NV_CTXSHARE_ALLOCATION_PARAMETERS params = { .hVASpace = fake_space (fake, file, client, device) };
+    uint32_t handle = 0, status;
+
+    status = fake_alloc (fake, file, client, group, &handle, FERMI_CONTEXT_SHARE_A, &params, sizeof (params));
     return status == 0 ? handle : 0;
 }

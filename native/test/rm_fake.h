@@ -39,6 +39,7 @@ struct fake_object {
     unsigned frozen; /* how often more it was stopped than started */
     uint64_t file;
     uint32_t client, handle, parent, class, instance, engine;
+    uint32_t names; /* the address space, with which the driver frees it */
     uint64_t slice,
         in_force; /* of a group that computes: in force from its start on, later ones only if it was started by its own call */
     bool is_started;
@@ -90,6 +91,7 @@ struct fake {
     uint32_t given[512]; /* params of the latest control, as the driver got them */
     unsigned shares; /* calls of RM_SHARE that the driver got, and the last */
     NVOS57_PARAMETERS last_share;
+    unsigned mappings; /* calls of MAP_MEMORY_DMA and UNMAP_MEMORY_DMA that the driver got */
     uint32_t idle_us; /* of the latest IDLE_CHANNELS, as the driver got it */
     long blocks;        /* of memory that rm holds */
     long allocate_fail; /* the n-th allocation from now fails; 0: none does */
@@ -164,5 +166,9 @@ uint32_t fake_control (struct fake *fake, uint64_t file, uint32_t client, uint32
                        uint32_t size);
 uint32_t fake_group (struct fake *fake, uint64_t file, uint32_t client, uint32_t device, uint32_t engine);
 uint32_t fake_channel (struct fake *fake, uint64_t file, uint32_t client, uint32_t group);
+/* In a context share (0: none), as CUDA's; a context share in a new address space. */
+uint32_t fake_channel_in (struct fake *fake, uint64_t file, uint32_t client, uint32_t group, uint32_t share);
+uint32_t fake_share (struct fake *fake, uint64_t file, uint32_t client, uint32_t device, uint32_t group);
+uint32_t fake_space (struct fake *fake, uint64_t file, uint32_t client, uint32_t device);
 
 #endif

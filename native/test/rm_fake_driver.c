@@ -52,7 +52,8 @@ static void drop_object (struct fake *fake, struct fake_object *object)
     for (unsigned i = 0; i < fake->object_count; i++) {
         struct fake_object *at = &fake->objects[i];
 
-        if (at->live && at->client == object->client && at->parent == object->handle && at->handle != object->handle)
+        if (at->live && at->client == object->client && at->handle != object->handle &&
+            (at->parent == object->handle || (at->names == object->handle && at->names != 0)))
             drop_object (fake, at);
     }
     if (object->memory >= 0)
@@ -71,6 +72,22 @@ void fake_close_file (struct fake *fake, uint64_t file)
             fake->exports[i].file = 0;
         }
     rm_close_file (fake->rm, file);
+}
+
+static uint32_t named_by (uint32_t class, const void *params)
+{
+    if (params == NULL)
+        return 0;
+    switch (class) {
+    case KEPLER_CHANNEL_GROUP_A:
+        return ((const NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS *) params)->hVASpace;
+    case FERMI_CONTEXT_SHARE_A:
+        return ((const NV_CTXSHARE_ALLOCATION_PARAMETERS *) params)->hVASpace;
+    case 0x70:
+        return ((const NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS *) params)->hVASpace;
+    default:
+        return 0;
+    }
 }
 
 /* handle: what the caller wants, 0 for any; what it got. params: of a device, a group; bytes: of a piece of memory. */
@@ -103,6 +120,7 @@ uint32_t fake_make (struct fake *fake, uint64_t file, uint32_t client, uint32_t 
     object->class = class;
     object->file = file;
     object->instance = parent->instance;
+    object->names = named_by (class, params);
     if (class == NV01_DEVICE_0 && params != NULL)
         object->instance = ((const NV0080_ALLOC_PARAMETERS *) params)->deviceId;
     if (class == KEPLER_CHANNEL_GROUP_A && params != NULL)
@@ -249,6 +267,11 @@ long fake_driver (struct fake *fake, uint64_t file, uint32_t request, void *head
         return 0;
     case NV_ESC_RM_IDLE_CHANNELS:
         fake->idle_us = ((const NVOS30_PARAMETERS *) head)->timeout;
+        return 0;
+    case NV_ESC_RM_MAP_MEMORY_DMA:
+    case NV_ESC_RM_UNMAP_MEMORY_DMA:
+        fake->mappings++;
+        set32 (head, rm_request_size (request) - 8, status);
         return 0;
     case NV_ESC_RM_ALLOC_MEMORY:
         if (memory->hClass == NV01_MEMORY_LOCAL_USER)

@@ -11,8 +11,10 @@
 #define LISTS (MODEL_ADDRESS + 8192)
 
 #define CLIENT 0xc1d00001u
+#define SPACE 0x5c000001u /* the first handle that is allocated */
 
 static unsigned found;
+static uint32_t new_handle = SPACE;
 
 static void count (const char *what, uint32_t number)
 {
@@ -49,7 +51,7 @@ static uint32_t allocate (uint32_t number, uint32_t flags)
     uint8_t *head = model_at (HEAD);
 
     memset (head, 0, 48);
-    set32 (head, 8, 0x5c000001);
+    set32 (head, 8, new_handle);
     set32 (head, 12, number);
     set64 (head, 16, PARAMS);
     set32 (head, 36, flags);
@@ -130,11 +132,16 @@ static void classes (void)
         allocate (capabilities[i], 0);
     tap_ok (model.calls == calls, "a class that takes a descriptor is left to the caller");
     allocate (0x3e, 0);
+    memset (model_at (PARAMS), 0, 56);
+    allocate (0x90f1, 0);
+    prepare (NULL);
+    set32 (model_at (PARAMS), 108, SPACE);
+    new_handle++;
     allocate (0x50a0, 0);
-    tap_ok (model.calls == calls + 2 && found == 0, "an address that only the driver writes goes out as none");
+    tap_ok (model.calls == calls + 3 && found == 0, "an address that only the driver writes goes out as none");
     allocate (0x90e6, 0);
-    tap_ok (model.calls == calls + 3 && get64 (model.head, 16) == 0, "a class without params gets none");
-    tap_ok (allocate (0x90f1, 1) == 0x1b && model.calls == calls + 3, "serialized params are refused");
+    tap_ok (model.calls == calls + 4 && get64 (model.head, 16) == 0, "a class without params gets none");
+    tap_ok (allocate (0x90f1, 1) == 0x1b && model.calls == calls + 4, "serialized params are refused");
 }
 
 static void escapes (void)
@@ -148,7 +155,7 @@ static void escapes (void)
     tap_ok (are_left && model.calls == calls, "escapes that hold pointers of the caller are left to it");
     memset (model_at (HEAD), 0, 184);
     set32 (model_at (HEAD), 8, 2);
-    set32 (model_at (HEAD), 12, 0x5c000009); /* its address space */
+    set32 (model_at (HEAD), 12, SPACE);
     set32 (model_at (HEAD), 52, 0x80000); /* a range of addresses */
     set64 (model_at (HEAD), 120, LISTS);
     model_call (MODEL_DESCRIPTOR, 0x4a, 184, HEAD);

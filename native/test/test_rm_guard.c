@@ -159,8 +159,8 @@ static void whole_gpu (void)
             "whatever a program asks for, its compute stops at any instruction");
     mode = (NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS) { .flags = 2 };
     fake_control (fake, FILE_A, client, subdevice, 0x20801210, &mode, sizeof (mode));
-    tap_ok (given->flags == 2 && given->cilpPreemptMode == 0 && fake->notes[RM_SCHEDULING_CONTROL] == noted + 3,
-            "what does not set it is made as it is");
+    tap_ok (given->flags == 0 && mode.flags == 2 && given->cilpPreemptMode == 0 && fake->notes[RM_SCHEDULING_CONTROL] == noted + 4,
+            "graphics has no mode of its own where there is none");
     for (uint32_t number = 0x20808000; number < 0x20810000; number++)
         old += rm_abi_control (rm_abi_find (VERSION), number) != NULL;
     for (size_t i = 0; i < COUNT (seen_controls); i++)

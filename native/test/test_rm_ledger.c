@@ -111,7 +111,7 @@ static void raced (void)
     uint8_t info[16] = { 0 };
 
     race (&bed, HANDLE, KEPLER_CHANNEL_GROUP_A, bed.device, group, 0);
-    channel = fake_channel (bed.fake, FILE_A, bed.client, group);
+    channel = fake_channel_in (bed.fake, FILE_A, bed.client, group, fake_share (bed.fake, FILE_A, bed.client, bed.device, group));
     tap_ok (channel != 0 && rm_groups (bed.fake->rm, 0) == 1,
             "C2: a channel group that no call was said to make is one of the tenant's");
     rm_freeze (bed.fake->rm, 0, true);
@@ -130,7 +130,8 @@ static void raced (void)
     tap_ok (!rm_has_object (bed.fake->rm, bed.client, HANDLE), "and is in no record");
     subdevice = fake_subdevice (bed.fake, FILE_A, bed.client, device);
     tap_ok (subdevice != 0, "the one that is there has");
-    channel = fake_channel (bed.fake, FILE_A, bed.client, fake_group (bed.fake, FILE_A, bed.client, device, COMPUTE));
+    group = fake_group (bed.fake, FILE_A, bed.client, device, COMPUTE);
+    channel = fake_channel_in (bed.fake, FILE_A, bed.client, group, fake_share (bed.fake, FILE_A, bed.client, device, group));
     tap_ok (channel != 0 && rm_groups (bed.fake->rm, 0) == 2, "and its groups count, on the GPU that the driver reports");
     tap_ok (fake_alloc (bed.fake, FILE_A, bed.client, bed.client, &device, NV01_DEVICE_0, &params, sizeof (params)) ==
                 NV_ERR_INSERT_DUPLICATE_NAME,
@@ -263,7 +264,6 @@ static void channels (void)
     tap_ok (rm_groups (fake->rm, 0) == 1 && rm_channels (fake->rm, NULL, 0) == 1,
             "C7: a channel that is made through a duplicate of the group counts");
     of_channel.common.engineType = COMPUTE;
-    of_channel.common.hVASpace = 0x5c000009;
     fake_alloc (fake, FILE_A, bed.client, bed.device, &lone, HOPPER_CHANNEL_GPFIFO_A, &of_channel, sizeof (of_channel));
     tap_ok (rm_groups (fake->rm, 0) == 2, "C5: a channel without a group counts as a group");
     rm_set_timeslice (fake->rm, 0, 777);

@@ -176,7 +176,6 @@ static void addresses (void)
 
         set64 (params, 64, MIB);
         set64 (params, 96, 0x1000);
-        set32 (params, 108, 0x5c000009); /* its address space */
         fake_alloc (fake, 1, client, device, &handle, classes[i], params, sizeof (params));
         are_none = are_none && fake->decision == RM_PERFORM && get64 (params, 96) == 0;
     }

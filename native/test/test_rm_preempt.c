@@ -95,14 +95,17 @@ static void asked (void)
 static void refused (void)
 {
     struct bed bed = open_bed (RM_POSTURE_GUARD);
-    uint32_t idle = fake_group (bed.fake, FILE_A, bed.client, bed.device, COMPUTE), later;
+    uint32_t idle = fake_group (bed.fake, FILE_A, bed.client, bed.device, COMPUTE), older, later;
 
-    later = fake_channel (bed.fake, FILE_A, bed.client, idle);
+    fake_channel (bed.fake, FILE_A, bed.client, idle);
+    older = fake_group (bed.fake, FILE_A, bed.client, bed.device, 0);
+    later = fake_channel (bed.fake, FILE_A, bed.client, older);
     bed.fake->no_mode = true;
     compute (&bed, bed.channel, HOPPER_COMPUTE_A);
     tap_ok (start (&bed, bed.group) != 0 && !is_started (&bed) && bed.fake->notes[RM_SCHEDULING_CONTROL] == 1,
             "a group for which the driver does not take it is not started, which is counted");
-    tap_ok (start (&bed, idle) == 0 && bed.fake->notes[RM_SCHEDULING_CONTROL] == 1, "one in which nothing computes is");
+    tap_ok (start (&bed, idle) != 0 && bed.fake->notes[RM_SCHEDULING_CONTROL] == 2, "nor is one in which nothing computes yet");
+    tap_ok (start (&bed, older) == 0 && bed.fake->notes[RM_SCHEDULING_CONTROL] == 2, "one that named no engine is");
     tap_ok (compute (&bed, later, 0xa140) == 0, "and has objects that run no kernels");
     tap_ok (compute (&bed, later, HOPPER_COMPUTE_A) != 0, "but gets no object that computes");
     tap_ok (fake_close (bed.fake), "nothing is left");
@@ -220,6 +223,69 @@ static void graphics (void)
     tap_ok (fake_close (bed.fake), "nothing is left");
 }
 
+/* Attack: a mode of graphics that was set before keeps the driver from setting the guard's (0x51). */
+static void other_modes (void)
+{
+    struct bed bed = open_bed (RM_POSTURE_GUARD);
+    uint32_t object = 0, params[4] = { 0 };
+
+    ask (&bed, bed.channel, NV2080_GR_PREEMPTION_FLAGS_GFXP_SET | NV2080_GR_PREEMPTION_FLAGS_CILP_SET, 0);
+    tap_ok (bed.fake->given[0] == NV2080_GR_PREEMPTION_FLAGS_CILP_SET && bed.fake->mode == CILP,
+            "a mode of graphics is not set where there is none");
+    fake_close (bed.fake);
+
+    bed = open_bed (RM_POSTURE_GUARD);
+    rm_allow_graphics (bed.fake->rm);
+    ask (&bed, bed.channel, NV2080_GR_PREEMPTION_FLAGS_GFXP_SET, 0);
+    tap_ok (bed.fake->given[0] == NV2080_GR_PREEMPTION_FLAGS_GFXP_SET, "where there is it is the program's");
+    bed.fake->no_mode = true;
+    tap_ok (start (&bed, bed.group) != 0 && !is_started (&bed), "a group that gets no mode does not start, whatever is in it");
+    bed.fake->no_mode = false;
+    bed.fake->draws = true;
+    tap_ok (start (&bed, bed.group) == 0 && is_started (&bed) && bed.fake->mode == CTA,
+            "one that draws, as the driver says, has the mode of those that do");
+    tap_ok (fake_close (bed.fake), "nothing is left");
+
+    /* an ALLOC of graphics that fails leaves the mode of graphics */
+    bed = open_bed (RM_POSTURE_GUARD);
+    rm_allow_graphics (bed.fake->rm);
+    start (&bed, bed.group);
+    object = bed.channel; /* a handle that is taken: the driver refuses it */
+    tap_ok (fake_alloc (bed.fake, FILE_A, bed.client, bed.channel, &object, HOPPER_A, params, sizeof (params)) != 0 &&
+                bed.fake->mode == CILP,
+            "a group in which nothing that draws could be made stops at any instruction again");
+    tap_ok (compute (&bed, bed.channel, HOPPER_A) == 0 && bed.fake->mode == CTA, "until something is");
+    object = bed.channel;
+    tap_ok (fake_alloc (bed.fake, FILE_A, bed.client, bed.channel, &object, HOPPER_A, params, sizeof (params)) != 0 &&
+                bed.fake->mode == CTA,
+            "which a further one that fails does not change");
+    tap_ok (fake_close (bed.fake), "nothing is left");
+}
+
+/* Attack: an object that computes, made in a running group by a call that the kernel read otherwise. */
+static void raced (void)
+{
+    struct bed bed = open_bed (RM_POSTURE_GUARD);
+    NV0080_ALLOC_PARAMETERS device = { 0 };
+    uint32_t group = fake_group (bed.fake, FILE_A, bed.client, bed.device, 0);
+    uint32_t channel = fake_channel (bed.fake, FILE_A, bed.client, group), handle = 0x5f000001, params[4] = { 0 };
+    NVOS64_PARAMETERS seen = { .hRoot = bed.client,
+                               .hObjectParent = bed.client,
+                               .hObjectNew = handle + 1,
+                               .hClass = NV01_DEVICE_0,
+                               .pAllocParms = (NvP64) (uintptr_t) &device };
+    NVOS64_PARAMETERS made = { .hRoot = bed.client, .hObjectParent = channel, .hObjectNew = handle, .hClass = HOPPER_COMPUTE_A };
+
+    bed.fake->no_mode = true;
+    start (&bed, group);
+    fake_race (bed.fake, FILE_A, &seen, &device, sizeof (device), &made, NULL);
+    tap_ok (fake_find (bed.fake, bed.client, handle) != NULL, "a raced call made it");
+    fake_control (bed.fake, FILE_A, bed.client, handle, 0x00410110, params, sizeof (params));
+    tap_ok (fake_find (bed.fake, bed.client, handle) == NULL && !rm_has_object (bed.fake->rm, bed.client, handle),
+            "where its kernels would not stop it goes once it is found");
+    tap_ok (fake_close (bed.fake), "nothing is left");
+}
+
 int main (void)
 {
     unasked ();
@@ -229,5 +295,7 @@ int main (void)
     waits_for_idle ();
     by_the_library ();
     graphics ();
+    other_modes ();
+    raced ();
     return tap_done ();
 }

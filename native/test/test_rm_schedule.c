@@ -308,8 +308,8 @@ static void guard_starts_lent_channels (void)
     tap_ok (fake_dup (fake, FILE_A, a.client, a.device, &lent, client.hObjectNew, 2) == 0 &&
                 fake_dup (fake, FILE_A, a.client, a.device, &copy, a.client, lent) == 0,
             "a group is lent, and has two handles");
-    channels[0] = fake_channel (fake, FILE_A, a.client, lent);
-    channels[1] = fake_channel (fake, FILE_A, a.client, copy);
+    channels[0] = fake_channel_in (fake, FILE_A, a.client, lent, fake_share (fake, FILE_A, a.client, a.device, lent));
+    channels[1] = fake_channel_in (fake, FILE_A, a.client, copy, fake_share (fake, FILE_A, a.client, a.device, copy));
     for (unsigned i = 0; i < 2; i++)
         tap_ok (fake_control (fake, FILE_A, a.client, channels[i], NVA06F_CTRL_CMD_GPFIFO_SCHEDULE, params, sizeof (params)) == 0 &&
                     fake_find (fake, a.client, channels[i])->is_started && !fake_find (fake, a.client, lent)->is_started &&

@@ -30,7 +30,8 @@ static void test_requests (void)
                     const struct rm_escape *escape = node == RM_NODE_UVM ? NULL : rm_abi_escape (abi, low);
 
                     /* The preloaded library passes what only the guard forbids or bounds. */
-                    if (escape && (escape->kind == ESCAPE_FORBIDDEN || escape->kind == ESCAPE_IDLE))
+                    if (escape &&
+                        (escape->kind == ESCAPE_FORBIDDEN || escape->kind == ESCAPE_IDLE || escape->kind == ESCAPE_MAPPING))
                         continue;
                     if (!rm_is_interesting (abi, (enum rm_node) node, request) || !rm_head_size (abi, (enum rm_node) node, request))
                         continue;

@@ -22,6 +22,7 @@ PLAIN, HANDLED, ANSWERED, REFUSED = "plain", "handled", "answered", "refused"
 _QUESTION = "a question"
 _REVERSE = "undoes another one of these"
 _LEDGER = "makes, shares or ends objects: by the ledger"
+_ADDRESSES_OF_OWN = "addresses of the tenant's own address spaces only; page tables: rule M7"
 _CALLERS = "concerns the caller's own channels, events, mappings or descriptors"
 #: Number (NV_ESC_*: the low byte), name, sizes of its struct in bytes (0: an array, or any), what becomes of it, why.
 ESCAPES: tuple[tuple[int, str, tuple[int, ...], str, str], ...] = (
@@ -46,8 +47,8 @@ ESCAPES: tuple[tuple[int, str, tuple[int, ...], str, str], ...] = (
     (0x4F, "RM_UNMAP_MEMORY", (32,), PLAIN, _REVERSE),
     (0x52, "RM_GET_EVENT_DATA", (16,), PLAIN, _CALLERS),
     (0x54, "RM_ALLOC_CONTEXT_DMA2", (56,), PLAIN, "a name for memory that is an object; it goes with it"),
-    (0x57, "RM_MAP_MEMORY_DMA", (56, 64), PLAIN, "an object's memory for the GPU: page tables, rule M7"),
-    (0x58, "RM_UNMAP_MEMORY_DMA", (40, 48), PLAIN, _REVERSE),
+    (0x57, "RM_MAP_MEMORY_DMA", (56, 64), HANDLED, _ADDRESSES_OF_OWN),
+    (0x58, "RM_UNMAP_MEMORY_DMA", (40, 48), HANDLED, _ADDRESSES_OF_OWN),
     (0x59, "RM_BIND_CONTEXT_DMA", (16,), PLAIN, _CALLERS),
     (0x5E, "RM_UPDATE_DEVICE_MAPPING_INFO", (40,), PLAIN, _CALLERS),
     (0x5F, "RM_LOCKLESS_DIAGNOSTIC", (4024, 15412), REFUSED, "the driver's log, of all clients; NVLOG_CTRL before 545"),
