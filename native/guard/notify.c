@@ -112,7 +112,7 @@ uint64_t notify_answer (struct tenant *tenant, int listener, const struct seccom
 
     /* The other thread may not have come to it yet: what a process had that has ended is there for the next one at once. */
     if (began - before > EVENTS_NS)
-        tenant_take_events (tenant);
+        tenant_take_events (tenant, NULL);
     pthread_mutex_lock (&tenant->lock);
     if (began - before > QUIET_NS) {
         managed_called (tenant, began);

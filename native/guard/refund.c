@@ -38,21 +38,25 @@ static unsigned count_pending (struct tenant *tenant)
 void refund_await (struct tenant *tenant)
 {
     uint64_t now = guard_now (), until = now + END_NS, last = now + MOST_NS;
-    struct timespec delay = { .tv_nsec = END_ASK_NS };
+    struct timespec delay = { 0 };
     unsigned pending, least = 0;
 
-    while ((pending = count_pending (tenant)) != 0 && (now = guard_now ()) < until) {
-        struct process *current;
+    for (;;) {
+        struct process *current = wait_begin (tenant, 0);
 
-        if (tenant->wants_refresh && host_has_room (tenant, tenant->wanted_gpu, tenant->wanted))
+        nanosleep (&delay, NULL);
+        /* What ends meanwhile may be what this call lacks. */
+        if (tenant->wants_refresh)
+            tenant_take_events (tenant, current);
+        wait_end (tenant, current);
+        pending = count_pending (tenant);
+        now = guard_now ();
+        if (pending == 0 || now >= until || (tenant->wants_refresh && host_has_room (tenant, tenant->wanted_gpu, tenant->wanted)))
             break;
         if (tenant->wants_refresh && pending < least)
             until = now + END_NS < last ? now + END_NS : last;
         least = pending < least || least == 0 ? pending : least;
-        current = wait_begin (tenant, 0);
-        nanosleep (&delay, NULL);
-        wait_end (tenant, current);
-        delay.tv_nsec = delay.tv_nsec * 2 < END_ASK_MOST_NS ? delay.tv_nsec * 2 : END_ASK_MOST_NS;
+        delay.tv_nsec = delay.tv_nsec == 0 ? END_ASK_NS : delay.tv_nsec * 2 < END_ASK_MOST_NS ? delay.tv_nsec * 2 : END_ASK_MOST_NS;
     }
     if (pending == 0)
         tenant->ended_at = 0;

@@ -157,7 +157,7 @@ static int sleep_until (struct tenant *tenant, uint64_t due)
     return due <= now ? 0 : (int) ((due - now + 999999) / 1000000);
 }
 
-void tenant_take_events (struct tenant *tenant)
+void tenant_take_events (struct tenant *tenant, const struct process *caller)
 {
     struct epoll_event events[32];
     int count = epoll_wait (tenant->epoll, events, 32, 0);
@@ -165,6 +165,8 @@ void tenant_take_events (struct tenant *tenant)
     for (int i = 0; i < count; i++) {
         uint64_t value;
 
+        if (caller != NULL && events[i].data.u64 == caller->serial)
+            continue;
         if (events[i].data.u64 != WAKE_TAG)
             process_ended (tenant, events[i].data.u64);
         else if (read (tenant->wake, &value, sizeof (value)) < 0)
@@ -244,7 +246,7 @@ static void *run (void *argument)
         if (is_due || changes != tenant->receiver.changes)
             continue;
         if (waited[0].revents != 0) {
-            tenant_take_events (tenant);
+            tenant_take_events (tenant, NULL);
             is_due = true;
         }
         if ((waited[1].revents & POLLHUP) != 0) {

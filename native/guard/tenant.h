@@ -174,8 +174,9 @@ struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct lim
  * not; it frees the tenant when it does, and the guard has to stay. The tenant is not on the table any more. */
 void tenant_stop (struct tenant *tenant);
 bool tenant_destroy (struct tenant *tenant, const struct timespec *until);
-/* What is not a notification: processes that ended, and changes by other threads. With the turn, without the lock. */
-void tenant_take_events (struct tenant *tenant);
+/* What is not a notification: processes that ended, and changes by other threads. With the turn, without the lock. The caller of the current call is kept, its
+ * end is there the next time; NULL: there is no call. */
+void tenant_take_events (struct tenant *tenant, const struct process *caller);
 /* Does what is due. held: ms that the tenant has to wait before its next call (fair.h). When it is to be called again, at the latest
  * (CLOCK_MONOTONIC ns, as now); 0: nothing is to be looked at. */
 uint64_t tenant_look (struct tenant *tenant, uint64_t now, int *held);

@@ -11,6 +11,8 @@
 #include "no_driver_usage.h"
 #include "tap.h"
 
+#include <sys/eventfd.h>
+
 #define MILLISECOND UINT64_C (1000000)
 #define SECOND (1000 * MILLISECOND)
 #define MIB (UINT64_C (1) << 20)
@@ -140,6 +142,29 @@ int main (void)
             "nothing is waited for where there is room");
     slow_until = fast_until = 0;
     host_refresh (tenant);
+
+    struct epoll_event event = { .events = EPOLLIN };
+    uint64_t one = 1;
+
+    process = dead_process ();
+    process[1] = *process;
+    process[1].serial++;
+    process[1].pid = 2;
+    process[1].dead = false;
+    process[1].pidfd = eventfd (0, 0); /* as one: readable at the end */
+    event.data.u64 = process[1].serial;
+    epoll_ctl (tenant->epoll, EPOLL_CTL_ADD, process[1].pidfd, &event);
+    (void) !write (process[1].pidfd, &one, sizeof (one));
+    begun = guard_now ();
+    fast_until = begun + SECOND / 10;
+    slow_until = begun + SECOND / 2;
+    tenant->wants_refresh = true;
+    tenant->limits.gpus[0].memory = 10 * MIB;
+    host_refresh (tenant);
+    tap_ok (process[0].serial == 0 && process[1].serial == 0 && guard_now () - begun >= SECOND / 2,
+            "what one had that ends meanwhile is waited for, too");
+    tap_ok (tenant->current == caller && caller->serial != 0, "by the caller, which is known still");
+    slow_until = fast_until = 0;
 
     struct retained_piece own = { .serial = 0 }, left = { .next = &own, .serial = TENANT_PROCESSES };
     struct retained retained = { .pieces = &own };
