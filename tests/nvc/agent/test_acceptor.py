@@ -76,8 +76,10 @@ class Alone:
 
     def is_prepared(self) -> bool:
         """Whether the supervisor is there, the last of what is made while no container comes."""
-        found = [os.readlink(entry) for entry in Path(f"/proc/{self.process.pid}/fd").iterdir()]
-        return sum("pidfd" in one for one in found) == 2  # its own, for its watchdog, and the supervisor's
+        with contextlib.suppress(FileNotFoundError):  # a descriptor is closed meanwhile
+            found = [os.readlink(entry) for entry in Path(f"/proc/{self.process.pid}/fd").iterdir()]
+            return sum("pidfd" in one for one in found) == 2  # its own, for its watchdog, and the supervisor's
+        return False
 
     def files(self) -> int:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
