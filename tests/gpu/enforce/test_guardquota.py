@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import subprocess
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -170,8 +171,23 @@ def test_the_killed_leave_nothing(
             victim.kill()
             return victim.wait(60)
 
-    with ThreadPoolExecutor(at_once) as pool:
-        ends = list(pool.map(kill_one, range(kills)))
+    over = threading.Event()
+
+    def most_charged() -> tuple[int, int]:
+        """Bytes, and the processes that the guard knew of then."""
+        most = (0, 0)
+        while not over.wait(0.02):
+            status = tenant.status()
+            most = max(most, (status.gpus[0].memory, status.processes))
+        return most
+
+    with ThreadPoolExecutor(1) as beside, ThreadPoolExecutor(at_once) as pool:
+        watching = beside.submit(most_charged)
+        try:
+            ends = list(pool.map(kill_one, range(kills)))
+        finally:
+            over.set()
+        most, known = watching.result(60)
     empty, settled = tenant.empty(), _settled(before)
     left = pids() & mine
 
@@ -184,6 +200,7 @@ def test_the_killed_leave_nothing(
         f"{kills} processes killed with SIGKILL, {at_once} at once, at random moments ({allocating} allocating)",
         goal="usage 0, no process, nvidia-smi as before",
         got=f"usage {tenant.used()}, processes {tenant.status().processes}, nvidia-smi {before} -> {used_mib()} MiB; "
+        f"charged at most {most // MIB} MiB, with {known} processes; "
         f"ended by themselves: {by_themselves or 'none'}; refused: {tenant.refused()}",
         good=good,
     )
