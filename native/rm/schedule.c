@@ -317,7 +317,7 @@ static bool says_compute (const struct rm *rm, const struct object *object)
  * (chandesConstruct_IMPL, kfifoRunlistSetId_GM107: source, 535 to 595). */
 bool schedule_may_compute (const struct rm *rm, const struct object *channel)
 {
-    return channel == NULL || channel->kind != CLASS_CHANNEL || says_compute (rm, channel);
+    return channel == NULL || (channel->kind == CLASS_CHANNEL && says_compute (rm, channel));
 }
 
 bool schedule_may_bind (const struct rm *rm, const struct rm_call *call)
@@ -328,7 +328,11 @@ bool schedule_may_bind (const struct rm *rm, const struct rm_call *call)
     if (head->cmd != NVA06C_CTRL_CMD_BIND && head->cmd != NVA06F_CTRL_CMD_BIND)
         return true;
     object = tracker_find (rm, head->hClient, head->hObject);
-    if (object == NULL || says_compute (rm, object))
+    if (object == NULL)
+        return true;
+    if (object->kind != CLASS_GROUP && object->kind != CLASS_CHANNEL)
+        return false;
+    if (says_compute (rm, object))
         return true;
     return call->params != NULL && call->params_size >= sizeof (uint32_t) && !schedule_computes (rm, get32 (call->params, 0));
 }

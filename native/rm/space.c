@@ -137,6 +137,9 @@ bool space_look (const struct rm *rm, struct rm_call *call, const struct object 
         return begin_space (rm, call, parent);
     if (kind != CLASS_GROUP && kind != CLASS_CHANNEL && kind != CLASS_CONTEXT_SHARE && kind != CLASS_VIRTUAL_RANGE)
         return true;
+    /* Below what the ledger takes for another kind the driver may have a group that a raced ALLOC made, in any address space. */
+    if (kind == CLASS_CHANNEL && parent != NULL && parent->kind != CLASS_GROUP && parent->kind != CLASS_DEVICE)
+        return false;
     if (named.handle != 0)
         return remember_named (rm, call, ((const NVOS21_PARAMETERS *) call->head)->hRoot, named);
     if (parent == NULL)

@@ -19,8 +19,13 @@ bool start_may (struct rm *rm, const NVOS54_PARAMETERS *head)
 {
     struct object *object = tracker_find (rm, head->hClient, head->hObject);
 
-    if (object == NULL || (object->kind != CLASS_GROUP && object->kind != CLASS_CHANNEL))
+    if (object == NULL)
         return true;
+    /* The ledger can be wrong about it: the driver freed that one with what it named, and a raced ALLOC made another one. */
+    if (object->kind != CLASS_GROUP && object->kind != CLASS_CHANNEL) {
+        note (rm, RM_SCHEDULING_CONTROL, head->cmd);
+        return false;
+    }
     if (!outcome_allows (rm, object)) {
         note (rm, RM_UNKNOWN_OUTCOME, head->cmd);
         return false;

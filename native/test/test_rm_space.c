@@ -187,7 +187,7 @@ static uint32_t map (uint32_t number, uint32_t device_handle, uint32_t range, ui
 /* Attack: what a raced call made may be another tenant's address space, or in one. */
 static void raced (void)
 {
-    uint8_t global[56] = { 1 }, none[56] = { 0 };
+    uint8_t global[56] = { 1 }, none[56] = { 0 }, enabled[4] = { 1 };
     NV_CTXSHARE_ALLOCATION_PARAMETERS of_share = { 0 };
     NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS range = { 0 };
     NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS of_group = { .engineType = COMPUTE };
@@ -250,6 +250,16 @@ static void raced (void)
     of_share.hVASpace = RACED;
     race (group, share, FERMI_CONTEXT_SHARE_A, &of_share);
     tap_ok (fake_channel_in (fake, FILE_A, client, group, share) == 0, "nor is a context share whose group is gone");
+    /* below the handle of a range that went with its address space: what the ledger takes for the range is a group by then */
+    space = range.hVASpace = fake_space (fake, FILE_A, client, 0x11);
+    (void) decided (0x11, 0x70, &range, sizeof (range), &handle);
+    fake_free (fake, FILE_A, client, space);
+    of_group.hVASpace = RACED;
+    race (0x10, handle, KEPLER_CHANNEL_GROUP_A, &of_group);
+    tap_ok (fake_channel (fake, FILE_A, client, handle) == 0 && fake->decision == RM_REFUSED,
+            "a channel is made in groups and devices only");
+    (void) fake_control (fake, FILE_A, client, handle, NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, &enabled, sizeof (enabled));
+    tap_ok (fake->decision == RM_REFUSED, "and nothing else is started");
     tap_ok (fake_close (fake), "nothing is left");
 }
 

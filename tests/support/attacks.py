@@ -58,7 +58,7 @@ ATTACKS: dict[str, tuple[tuple[str, ...], Answers, set[str]]] = {
     "uvm-busy": ((), {"mapped": 0, "pieces": 8}, {OVER}),
     "uvm-thread": ((), {"memory": 0, "mapped": 0, "pieces": 6}, {OVER}),
     "stalled": ((), {}, set()),
-    "group-race": ((), {"made": 0, "known": 0x1A, "later": 1}, {"unknown-outcome"}),
+    "group-race": ((), {"made": 0, "known": 0x1A, "later": 1}, {"unknown-outcome", "scheduling-control"}),
     "waits": ((), {"long": 0, "kept": 1}, set()),
     "shared": ((), {"memory": 0, "shared": 0, "duplicate": 0, "own": 0}, set()),
     "reused": ((), {"written": 0}, set()),

@@ -18,19 +18,20 @@ libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_i
 libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 libc.ioctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p]
 PAGE = 4096
-DEVICE, SUBDEVICE, FIRST = 0x5C000001, 0x5C000002, 0x5C000100
+DEVICE, SUBDEVICE, SPACE, FIRST = 0x5C000001, 0x5C000002, 0x5C000009, 0x5C000100
 VIDEO_MEMORY, COUNTERS, CHANNEL = 0x40, 0xDE, 0xC86F
 PATTERN = b"\x11\x22\x33\x44\x55\x66\x77\x88"
 
 
 class Client:
-    """A client on a file of its own, with a device and a subdevice."""
+    """A client on a file of its own, with a device, a subdevice and an address space."""
 
     def __init__(self) -> None:
         self.file, self.handle = os.open("/dev/nvidiactl", os.O_RDWR), 0
         self.handle = self.make(0, 0, 0, 0)[1]
         self.make(self.handle, DEVICE, 0x80, 0)
         self.make(DEVICE, SUBDEVICE, 0x2080, 0)
+        self.make(DEVICE, SPACE, 0x90F1, 0)
 
     def make(self, parent: int, handle: int, number: int, params: int) -> tuple[int, int]:
         """Status and handle."""
@@ -54,7 +55,7 @@ def content(number: int, size: int) -> bytes:
         struct.pack_into("<I", data, 24, 0x18000000)
         struct.pack_into("<Q", data, 64, 1 << 20)
     if number == CHANNEL:
-        struct.pack_into("<I", data, 28, DEVICE + 8)  # its address space: a guard wants one named
+        struct.pack_into("<I", data, 28, SPACE)  # a guard wants one named
         struct.pack_into("<I", data, 128, 1)
     tail = min(size, len(PATTERN))
     data[-tail:] = PATTERN[:tail]
