@@ -275,7 +275,7 @@ bool schedule_may_compute (const struct rm *rm, const struct object *channel);
 bool schedule_may_bind (const struct rm *rm, const struct rm_call *call);
 /* Whether its GPU is known and its client has a subdevice of it, by which channels are stopped. */
 bool schedule_reaches (const struct rm *rm, const struct object *object);
-/* One whose params are not known: it may compute. false: it would compute so that it does not stop in time. */
+/* One with unknown params, which may compute. false: its kernels could not be preempted in time. */
 bool schedule_found (struct rm *rm, struct object *object);
 void schedule_removed (struct rm *rm, struct object *object);
 void schedule_tell_changed (struct rm *rm);

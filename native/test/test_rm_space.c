@@ -225,7 +225,7 @@ static void raced (void)
     (void) decided (0x10, KEPLER_CHANNEL_GROUP_A, &of_group, sizeof (of_group), &group);
     tap_ok (fake_channel (fake, FILE_A, client, group) != 0 && fake_free (fake, FILE_A, client, of_group.hVASpace) == 0 &&
                 fake_channel (fake, FILE_A, client, group) == 0 && fake->decision == RM_REFUSED,
-            "nor is a group whose address space is gone");
+            "nor is a group after the FREE of its address space");
     /* also where another one of the tenant's own has the handle of the one that they named */
     space = fake_space (fake, FILE_A, client, 0x10);
     range.hVASpace = of_share.hVASpace = space;
@@ -249,7 +249,7 @@ static void raced (void)
     group = fake_group (fake, FILE_A, client, 0x10, COMPUTE);
     of_share.hVASpace = RACED;
     race (group, share, FERMI_CONTEXT_SHARE_A, &of_share);
-    tap_ok (fake_channel_in (fake, FILE_A, client, group, share) == 0, "nor is a context share whose group is gone");
+    tap_ok (fake_channel_in (fake, FILE_A, client, group, share) == 0, "nor is a context share after the FREE of its group");
     /* below the handle of a range that went with its address space: what the ledger takes for the range is a group by then */
     space = range.hVASpace = fake_space (fake, FILE_A, client, 0x11);
     (void) decided (0x11, 0x70, &range, sizeof (range), &handle);
@@ -345,7 +345,7 @@ static void mappings (void)
     }
     fake_free (fake, FILE_A, client, space);
     tap_ok (map (NV_ESC_RM_MAP_MEMORY_DMA, 0x11, named, memory) != 0 && fake->decision == RM_REFUSED,
-            "nor into a range whose address space is gone");
+            "nor into a range after the FREE of its address space");
     other_space = range;
     fake->mappings = 0;
     fake->meanwhile = meanwhile;
