@@ -1,8 +1,9 @@
 /*
- * Files of clients that have memory or compute channels are held, so that the scheduler reaches them (reach.c), and for this:
- * memory of a process that ends without freeing it goes with its open file, and UVM may still have it, for UVM's file can live on in
- * another process. So the guard holds a copy of the file until it has duplicates of what the file's clients have. Then the copy is
- * closed; and when the driver says that the clients are gone, another holder of a piece shows as ever (retained.c).
+ * Files of clients that have memory, compute channels or address spaces are held, so that the scheduler reaches them (reach.c), no other
+ * client gets their handles (rm/space.c), and for this: memory of a process that ends without freeing it goes with its open file, and UVM
+ * may still have it, for UVM's file can live on in another process. So the guard holds a copy of the file until it has duplicates of what
+ * the file's clients have. Then the copy is closed; and when the driver says that the clients are gone, another holder of a piece shows
+ * as ever (retained.c).
  *
  * Runs in the tenant's thread, under its lock, but for close_all, which is a thread of its own.
  */
@@ -109,6 +110,7 @@ static void drop (struct tenant *tenant, unsigned place, uint32_t client)
     struct retained *retained = &tenant->retained;
 
     edges_forget (&tenant->edges, retained->files[place].client);
+    rm_client_unheld (tenant->rm, retained->files[place].client);
     close_later (tenant->guard, (struct closing) { retained->files[place].file, client, .is_counted = true });
     retained->files[place] = retained->files[--retained->file_count];
 }
@@ -154,7 +156,7 @@ static void duplicate (struct tenant *tenant, uint64_t serial, const struct rm_p
     pthread_mutex_unlock (&tenant->guard->probe_lock);
 }
 
-/* Whether the current call may have given its client a handle to memory, or a compute channel. */
+/* Whether the current call may have given its client a handle to memory, a compute channel or an address space. */
 static bool is_reason (const struct tenant *tenant, const struct rm_call *call)
 {
     const NVOS64_PARAMETERS *alloc = (const void *) tenant->head; /* the short form begins as the long one */
@@ -166,9 +168,11 @@ static bool is_reason (const struct tenant *tenant, const struct rm_call *call)
         return true;
     switch (rm_request_number (call->request)) {
     case NV_ESC_RM_ALLOC:
-        return rm_pieces (tenant->rm, alloc->hRoot, alloc->hObjectNew, NULL, 0) != 0 || is_scheduled (tenant, alloc->hRoot);
+        return rm_pieces (tenant->rm, alloc->hRoot, alloc->hObjectNew, NULL, 0) != 0 || is_scheduled (tenant, alloc->hRoot) ||
+               rm_has_space (tenant->rm, alloc->hRoot, alloc->hObjectNew);
     case NV_ESC_RM_VID_HEAP_CONTROL:
-        return rm_pieces (tenant->rm, heap->hRoot, heap->data.AllocSize.hMemory, NULL, 0) != 0;
+        return rm_pieces (tenant->rm, heap->hRoot, heap->data.AllocSize.hMemory, NULL, 0) != 0 ||
+               rm_has_space (tenant->rm, heap->hRoot, heap->data.AllocSize.hMemory);
     case NV_ESC_RM_DUP_OBJECT:
         return true;
     case NV_ESC_RM_CONTROL:
@@ -196,6 +200,7 @@ static void make_room (struct tenant *tenant)
                rm_pieces (tenant->rm, retained->files[place].client, retained->files[place].client, pieces, count));
     free (pieces);
     edges_forget (&tenant->edges, retained->files[place].client);
+    rm_client_unheld (tenant->rm, retained->files[place].client);
     held_file_close (tenant, retained->files[place].file);
     retained->file_count--;
     memmove (retained->files + place, retained->files + place + 1, (retained->file_count - place) * sizeof (retained->files[0]));
@@ -227,6 +232,8 @@ void held_files_after_call (struct tenant *tenant, const struct rm_call *call)
     file = fcntl (tenant->copy, F_DUPFD_CLOEXEC, 0);
     if (file >= 0)
         held_file_add (tenant, client, file, tenant->current->serial);
+    else
+        rm_client_unheld (tenant->rm, client);
 }
 
 void held_file_release (struct tenant *tenant, uint32_t client)

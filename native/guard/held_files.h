@@ -17,8 +17,8 @@ struct held_file {
     uint64_t serial; /* of the process that made the client; if that is gone, of the one that uses it */
 };
 
-/* The current call was made. If it gave its client memory, a handle to some, or a channel, the client's file is
- * held. */
+/* The current call was made. If it gave its client memory, a handle to some, a channel or an address space, the client's
+ * file is held. */
 void held_files_after_call (struct tenant *tenant, const struct rm_call *call);
 /* The file of a client that is held; -1: none is. */
 int held_file_of (const struct tenant *tenant, uint32_t client);

@@ -17,6 +17,8 @@
 #define MOST_NS 10000000000u
 #define END_ASK_NS 1000000u
 #define END_ASK_MOST_NS 16000000u
+/* The driver answers for this part of the time at the most. */
+#define PART 8u
 
 bool refund_is_expected (const struct tenant *tenant) { return tenant->ended_at != 0 && guard_now () - tenant->ended_at < END_NS; }
 
@@ -39,6 +41,7 @@ void refund_await (struct tenant *tenant)
 {
     uint64_t now = guard_now (), until = now + END_NS, last = now + MOST_NS;
     struct timespec delay = { 0 };
+    uint64_t asked, pause, interval = 0;
     unsigned pending, least = 0;
 
     for (;;) {
@@ -49,14 +52,18 @@ void refund_await (struct tenant *tenant)
         if (tenant->wants_refresh)
             tenant_take_events (tenant, current);
         wait_end (tenant, current);
+        asked = guard_now ();
         pending = count_pending (tenant);
         now = guard_now ();
-        if (pending == 0 || now >= until || (tenant->wants_refresh && host_has_room (tenant, tenant->wanted_gpu, tenant->wanted)))
+        if (pending == 0 || now >= until || atomic_load (&tenant->stop) ||
+            (tenant->wants_refresh && host_has_room (tenant, tenant->wanted_gpu, tenant->wanted)))
             break;
         if (tenant->wants_refresh && pending < least)
             until = now + END_NS < last ? now + END_NS : last;
         least = pending < least || least == 0 ? pending : least;
-        delay.tv_nsec = delay.tv_nsec == 0 ? END_ASK_NS : delay.tv_nsec * 2 < END_ASK_MOST_NS ? delay.tv_nsec * 2 : END_ASK_MOST_NS;
+        interval = interval == 0 ? END_ASK_NS : interval * 2 < END_ASK_MOST_NS ? interval * 2 : END_ASK_MOST_NS;
+        pause = interval < (now - asked) * PART ? (now - asked) * PART : interval;
+        delay = (struct timespec) { .tv_sec = (time_t) (pause / 1000000000u), .tv_nsec = (long) (pause % 1000000000u) };
     }
     if (pending == 0)
         tenant->ended_at = 0;

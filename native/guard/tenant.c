@@ -165,7 +165,8 @@ void tenant_take_events (struct tenant *tenant, const struct process *caller)
     for (int i = 0; i < count; i++) {
         uint64_t value;
 
-        if (caller != NULL && events[i].data.u64 == caller->serial)
+        /* The other thread is woken when it has the turn. */
+        if (caller != NULL && (events[i].data.u64 == caller->serial || events[i].data.u64 == WAKE_TAG))
             continue;
         if (events[i].data.u64 != WAKE_TAG)
             process_ended (tenant, events[i].data.u64);

@@ -163,6 +163,15 @@ void space_leaves (struct object *object)
         at->has_space = false;
 }
 
+bool rm_has_space (const struct rm *rm, uint32_t client, uint32_t handle)
+{
+    const struct object *object = tracker_find (rm, client, handle);
+
+    return object != NULL && object->has_space;
+}
+
+void rm_client_unheld (struct rm *rm, uint32_t client) { space_leaves (tracker_find (rm, client, client)); }
+
 void space_duplicated (const struct rm *rm, const struct rm_call *call, struct object *object, const struct object *source)
 {
     object->has_space = source != NULL && call->own.has_space && source->serial == call->own.space_serial &&

@@ -22,11 +22,13 @@ static unsigned holds, asked;
 /* Two that let go at a time: that of slow_pid, and the other one. */
 static pid_t slow_pid;
 static uint64_t slow_until, fast_until;
+static unsigned answer_takes; /* us */
 
 long driver_usage_of_process (struct driver_usage *usage, const uint8_t uuid[16], pid_t pid, struct process_usage *found)
 {
     (void) usage, (void) uuid;
     asked++;
+    usleep (answer_takes);
     *found = (struct process_usage) { .own = asked <= holds ? MIB : 0 };
     if (slow_pid != 0)
         found->own = guard_now () < (pid == slow_pid ? slow_until : fast_until) ? MIB : 0;
@@ -165,6 +167,29 @@ int main (void)
             "what one had that ends meanwhile is waited for, too");
     tap_ok (tenant->current == caller && caller->serial != 0, "by the caller, which is known still");
     slow_until = fast_until = 0;
+
+    process = dead_process ();
+    slow_pid = 0;
+    holds = ~0u;
+    answer_takes = 40000;
+    tenant->wants_refresh = true;
+    tenant->wake = eventfd (0, EFD_NONBLOCK);
+    event.data.u64 = UINT64_C (1) << 61; /* tenant.c: WAKE_TAG */
+    epoll_ctl (tenant->epoll, EPOLL_CTL_ADD, tenant->wake, &event);
+    tenant_wake (tenant);
+    begun = guard_now ();
+    host_refresh (tenant);
+    begun = guard_now () - begun;
+    tap_ok (begun >= 2 * SECOND && asked * 40 * MILLISECOND * 4 < begun, "slow answers are asked for an eighth of the time");
+    tap_ok (read (tenant->wake, &one, sizeof (one)) == sizeof (one), "the tenant's other thread is not kept from being woken");
+    atomic_store (&tenant->stop, true);
+    tenant->ended_at = guard_now ();
+    begun = guard_now ();
+    host_refresh (tenant);
+    tap_ok (guard_now () - begun < SECOND, "a tenant that ends waits for nothing");
+    atomic_store (&tenant->stop, false);
+    answer_takes = holds = 0;
+    host_refresh (tenant);
 
     struct retained_piece own = { .serial = 0 }, left = { .next = &own, .serial = TENANT_PROCESSES };
     struct retained retained = { .pieces = &own };
