@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -189,8 +189,8 @@ class Node:
         with Client(CONTROL, 60.0) as client:
             return ask(client).tenants
 
-    def start_kubelet(self) -> None:
-        """Raises daemons.NotReady when the node is not ready in time."""
+    def start_kubelet(self, ready: Callable[[], bool] | None = None) -> None:
+        """ready: what is waited for (default: that the node is). Raises daemons.NotReady."""
         for directory in {cgroupview.ROOT, *cgroupview.ROOT.glob("*/")}:
             if directory.is_mount() and (directory / "cgroup.procs").exists():
                 (directory / self.bed.token).mkdir(exist_ok=True)
@@ -206,7 +206,7 @@ class Node:
             f"--hostname-override={NAME}",
             f"--node-ip={ADDRESS}",
         ]
-        self.run("kubelet", words, self.is_ready)
+        self.run("kubelet", words, ready or self.is_ready)
 
     def is_ready(self) -> bool:
         """Whether the API server says so, of a kubelet that reported since its start."""
