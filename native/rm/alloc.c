@@ -1,7 +1,7 @@
 /* RM_ALLOC (NVOS21, NVOS64), RM_ALLOC_MEMORY (NVOS02), RM_FREE (NVOS00), RM_DUP_OBJECT (NVOS55). All of them begin with the
  * client, its new object's parent, and the new object. */
 #include "nv_params.h"
-#include "state.h"
+#include "page_tables.h"
 
 #define MEMORY_STATUS offsetof (NVOS02_PARAMETERS, status)
 
@@ -105,6 +105,17 @@ static enum rm_verdict context_begin (struct rm *rm, struct rm_call *call)
     if (!memory_reserve (rm, call->own.gpu, bytes))
         return refuse (rm, call, status_at (call), NV_ERR_NO_MEMORY, RM_OVER_QUOTA, head->hClass);
     call->own.reserved = bytes;
+    return RM_PERFORM;
+}
+
+static enum rm_verdict range_begin (struct rm *rm, struct rm_call *call)
+{
+    const NV_MEMORY_ALLOCATION_PARAMS *params = call->params;
+    const NVOS21_PARAMETERS *head = call->head;
+
+    call->own.gpu = tracker_gpu_of (rm, head->hRoot, parent_of (head));
+    if (!tables_reserve (rm, call, params->flags, params->size))
+        return refuse (rm, call, status_at (call), NV_ERR_NO_MEMORY, RM_OVER_QUOTA, head->hClass);
     return RM_PERFORM;
 }
 
@@ -212,6 +223,8 @@ enum rm_verdict alloc_begin (struct rm *rm, struct rm_call *call)
         ((NV_MEMORY_ALLOCATION_PARAMS *) call->params)->address = 0;
     if (class->kind == CLASS_GROUP || class->kind == CLASS_CHANNEL)
         return context_begin (rm, call);
+    if (is_guard (rm) && number == NV50_MEMORY_VIRTUAL && has_params)
+        return range_begin (rm, call);
     if (class->kind != CLASS_VIDEO_MEMORY)
         return RM_PERFORM;
     if (!has_params) {
@@ -287,6 +300,9 @@ void alloc_end (struct rm *rm, struct rm_call *call, bool done)
         object->context_gpu = call->own.gpu;
         /* fall through */
     default:
+        if (kind == CLASS_VIRTUAL_RANGE)
+            tables_made (rm, call, object,
+                         call->own.reserved != 0 ? ((const NV_MEMORY_ALLOCATION_PARAMS *) call->params)->size : 0);
         schedule_added (rm, object, has_params ? call->params : NULL, has_params ? class->size : 0);
         if (!space_made (rm, call, object))
             take_back (rm, call, object, NV_ERR_INVALID_STATE, RM_FORBIDDEN_CLASS);

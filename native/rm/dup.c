@@ -1,6 +1,6 @@
 /* RM_FREE (NVOS00), RM_DUP_OBJECT (NVOS55): the end of objects, and their further handles. */
 #include "nv_params.h"
-#include "state.h"
+#include "page_tables.h"
 
 static enum rm_verdict refuse (struct rm *rm, struct rm_call *call, size_t at, uint32_t status, enum rm_reason reason)
 {
@@ -83,6 +83,8 @@ enum rm_verdict dup_begin (struct rm *rm, struct rm_call *call)
         if (!share_may_take (rm, parent_of (rm, head), &theirs, 1))
             return refuse (rm, call, offsetof (NVOS55_PARAMETERS, status), NV_ERR_NO_MEMORY, RM_OVER_QUOTA);
     }
+    if (is_guard (rm) && !tables_duplicate (rm, call, source))
+        return refuse (rm, call, offsetof (NVOS55_PARAMETERS, status), NV_ERR_NO_MEMORY, RM_OVER_QUOTA);
     if (source != NULL)
         policy_give (rm, source, head->hClient);
     call->own.has_space = is_guard (rm) && space_is_own (rm, source);
@@ -130,6 +132,10 @@ void dup_end (struct rm *rm, struct rm_call *call, bool done)
         object = tracker_add (rm, call->file, head->hClient, head->hParent, head->hObject, kind);
     if (object != NULL && kind != CLASS_PLAIN && kind != CLASS_VIDEO_MEMORY)
         space_duplicated (rm, call, object, tracker_find (rm, head->hClientSrc, head->hObjectSrc));
+    if (!done || head->status != 0)
+        memory_refund (rm, call->own.gpu, call->own.reserved);
+    else
+        tables_made (rm, call, object, 0);
     if (object != NULL && memory != NULL)
         memory_join (rm, object, memory);
     else if (object != NULL && kind == CLASS_GROUP)

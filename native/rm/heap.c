@@ -1,5 +1,5 @@
 /* RM_VID_HEAP_CONTROL (NVOS32): the old way to video memory, which no CUDA uses any more and any program can. */
-#include "state.h"
+#include "page_tables.h"
 
 /* attr, NVOS32_ATTR_LOCATION (bits 25 and 26): 0 is video memory */
 #define ATTRIBUTE_LOCATION 0x6000000u
@@ -98,6 +98,11 @@ enum rm_verdict heap_begin (struct rm *rm, struct rm_call *call)
         note (rm, RM_FORBIDDEN_ESCAPE, rm_request_number (call->request));
         return refuse (head, NV_ERR_INVALID_STATE);
     }
+    if (is_guard (rm) && call->own.has_space &&
+        !tables_reserve (rm, call, head->data.AllocSize.flags, bytes_asked (head, function))) {
+        note (rm, RM_OVER_QUOTA, NV50_MEMORY_VIRTUAL);
+        return refuse (head, NV_ERR_NO_MEMORY);
+    }
     if (call->own.serial == 0)
         return RM_PERFORM;
     bytes = memory_footprint (rm, bytes_asked (head, function));
@@ -121,6 +126,8 @@ void heap_end (struct rm *rm, struct rm_call *call, bool done)
                               call->own.serial != 0 ? CLASS_VIDEO_MEMORY
                               : call->own.has_space ? CLASS_VIRTUAL_RANGE
                                                     : CLASS_SYSTEM_MEMORY);
+        if (call->own.has_space)
+            tables_made (rm, call, object, bytes_in (head, function));
         if (call->own.serial != 0)
             memory_commit (rm, object, call->own.gpu, call->own.reserved, bytes_in (head, function));
         else if (object != NULL && !space_made (rm, call, object)) {

@@ -10,7 +10,7 @@
  * each is known by its serial.
  */
 #include "nv_params.h"
-#include "state.h"
+#include "page_tables.h"
 
 static NV0080_ALLOC_PARAMETERS device_params (const struct rm_call *call)
 {
@@ -215,6 +215,8 @@ enum rm_verdict mapping_begin (struct rm *rm, struct rm_call *call)
     range = tracker_find (rm, head->hClient, head->hDma);
     if (!is_mapped_in_own (rm, range, tracker_find (rm, head->hClient, head->hDevice)))
         return refuse (rm, call, NV_ERR_INVALID_STATE, RM_FORBIDDEN_ESCAPE);
+    if (is_map && !tables_may_map (rm, head))
+        return refuse (rm, call, NV_ERR_INVALID_LIMIT, RM_FORBIDDEN_ESCAPE);
     call->own.number = is_map;
     call->own.serial = range->serial;
     return RM_PERFORM;

@@ -74,7 +74,7 @@ struct object {
     uint64_t made; /* group, channel: not before this serial; 0: it was found */
     uint64_t asked; /* group: the timeslice that its owner asked for */
     struct object *same_before, *same_after; /* group: other handles of it, in a ring; NULL: none were made */
-    uint64_t context_bytes; /* group, channel without one: charged for its context's buffers, to context_gpu */
+    uint64_t context_bytes; /* group, channel without one: for its context's buffers, of context_gpu; range: for page tables */
     int32_t context_gpu;
     uint32_t slice; /* group, channel without one: the share's timeslice that was written last; 0: none */
     uint32_t engine; /* group, channel */

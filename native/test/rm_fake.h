@@ -92,6 +92,7 @@ struct fake {
     unsigned shares; /* calls of RM_SHARE that the driver got, and the last */
     NVOS57_PARAMETERS last_share;
     unsigned mappings; /* calls of MAP_MEMORY_DMA and UNMAP_MEMORY_DMA that the driver got */
+    uint64_t pool; /* bytes of page tables that lengths made the driver reserve, whatever became of the call */
     uint32_t idle_us; /* of the latest IDLE_CHANNELS, as the driver got it */
     long blocks;        /* of memory that rm holds */
     long allocate_fail; /* the n-th allocation from now fails; 0: none does */

@@ -141,6 +141,19 @@ void fake_refer (struct fake *fake, struct fake_object *object, int memory)
     fake->memories[memory].references++;
 }
 
+/* As for pages of 4 KiB, to the length asked for, before any bound is looked at: gvaspaceReserveMempool, poolReserve. */
+static void reserve_tables (struct fake *fake, uint64_t length)
+{
+    if (fake->pool < length / 512)
+        fake->pool = length / 512;
+}
+
+static void reserve_range (struct fake *fake, uint32_t flags, uint64_t length)
+{
+    if ((flags & (NVOS32_ALLOC_FLAGS_LAZY | NVOS32_ALLOC_FLAGS_EXTERNALLY_MANAGED)) == 0)
+        reserve_tables (fake, length);
+}
+
 /* attr, NVOS32_ATTR_LOCATION */
 #define ATTRIBUTE_LOCATION 0x6000000u
 
@@ -156,11 +169,15 @@ static uint32_t heap_alloc (struct fake *fake, uint64_t file, NVOS32_PARAMETERS 
     } else if (head->function == NVOS32_FUNCTION_ALLOC_SIZE_RANGE)
         bytes = head->data.AllocSizeRange.size;
     is_video = (head->data.AllocSize.flags & NVOS32_ALLOC_FLAGS_VIRTUAL) == 0 && (attribute & ATTRIBUTE_LOCATION) == 0;
+    if ((head->data.AllocSize.flags & NVOS32_ALLOC_FLAGS_VIRTUAL) != 0)
+        reserve_range (fake, head->data.AllocSize.flags, bytes);
     status = fake_make (fake, file, head->hRoot, head->hObjectParent, &handle, NV01_MEMORY_LOCAL_USER, NULL,
                         is_video ? &bytes : NULL);
     if (status != 0)
         return status;
     head->data.AllocSize.hMemory = handle;
+    if (!is_video && fake->grant != 0)
+        bytes = fake->grant;
     if (head->function == NVOS32_FUNCTION_ALLOC_SIZE_RANGE)
         head->data.AllocSizeRange.size = bytes;
     else
@@ -215,6 +232,9 @@ static uint32_t alloc_object (struct fake *fake, uint64_t file, NVOS21_PARAMETER
     uint32_t handle = head->hObjectNew, status;
     uint64_t bytes = memory != NULL ? memory->size : 0;
 
+    if (head->hClass == NV50_MEMORY_VIRTUAL && params != NULL)
+        reserve_range (fake, ((const NV_MEMORY_ALLOCATION_PARAMS *) params)->flags,
+                       ((const NV_MEMORY_ALLOCATION_PARAMS *) params)->size);
     status = fake_make (fake, file, head->hRoot, head->hObjectParent, &handle, head->hClass, params,
                         head->hClass == NV01_MEMORY_LOCAL_USER ? &bytes : NULL);
     if (status != 0)
@@ -269,6 +289,8 @@ long fake_driver (struct fake *fake, uint64_t file, uint32_t request, void *head
         fake->idle_us = ((const NVOS30_PARAMETERS *) head)->timeout;
         return 0;
     case NV_ESC_RM_MAP_MEMORY_DMA:
+        reserve_tables (fake, ((const NVOS46_PARAMETERS *) head)->length);
+        /* fall through */
     case NV_ESC_RM_UNMAP_MEMORY_DMA:
         fake->mappings++;
         set32 (head, rm_request_size (request) - 8, status);

@@ -136,6 +136,7 @@ static void classes (void)
     allocate (0x90f1, 0);
     prepare (NULL);
     set32 (model_at (PARAMS), 108, SPACE);
+    set32 (model_at (PARAMS), 8, NVOS32_ALLOC_FLAGS_LAZY); /* of any size */
     new_handle++;
     allocate (0x50a0, 0);
     tap_ok (model.calls == calls + 3 && found == 0, "an address that only the driver writes goes out as none");
@@ -156,7 +157,7 @@ static void escapes (void)
     memset (model_at (HEAD), 0, 184);
     set32 (model_at (HEAD), 8, 2);
     set32 (model_at (HEAD), 12, SPACE);
-    set32 (model_at (HEAD), 52, 0x80000); /* a range of addresses */
+    set32 (model_at (HEAD), 52, NVOS32_ALLOC_FLAGS_VIRTUAL | NVOS32_ALLOC_FLAGS_LAZY); /* a range of addresses */
     set64 (model_at (HEAD), 120, LISTS);
     model_call (MODEL_DESCRIPTOR, 0x4a, 184, HEAD);
     tap_ok (model.calls == calls + 1 && found == 0, "NVOS32 goes out without its address");

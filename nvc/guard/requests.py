@@ -22,7 +22,7 @@ PLAIN, HANDLED, ANSWERED, REFUSED = "plain", "handled", "answered", "refused"
 _QUESTION = "a question"
 _REVERSE = "undoes another one of these"
 _LEDGER = "makes, shares or ends objects: by the ledger"
-_ADDRESSES_OF_OWN = "addresses of the tenant's own address spaces only; page tables: rule M7"
+_ADDRESSES_OF_OWN = "in the tenant's own address spaces, within the memory; page tables: rule M7"
 _CALLERS = "concerns the caller's own channels, events, mappings or descriptors"
 #: Number (NV_ESC_*: the low byte), name, sizes of its struct in bytes (0: an array, or any), what becomes of it, why.
 ESCAPES: tuple[tuple[int, str, tuple[int, ...], str, str], ...] = (
