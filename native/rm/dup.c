@@ -111,9 +111,18 @@ static void add_foreign (struct rm *rm, const struct rm_call *call)
     head->status = NV_ERR_NO_MEMORY;
 }
 
-void dup_end (struct rm *rm, struct rm_call *call, bool done)
+/* The object that was looked at, if it is there still: it can be freed meanwhile and its handle used again, by the duplicate too. */
+static struct object *looked_at (const struct rm *rm, const struct rm_call *call)
 {
     const NVOS55_PARAMETERS *head = call->head;
+    struct object *source = tracker_find (rm, head->hClientSrc, head->hObjectSrc);
+
+    return source != NULL && source->serial == call->own.space_serial ? source : NULL;
+}
+
+void dup_end (struct rm *rm, struct rm_call *call, bool done)
+{
+    NVOS55_PARAMETERS *head = call->head;
     struct object *source = tracker_find (rm, head->hClientSrc, head->hObjectSrc);
     struct memory *memory = taken (call);
     struct object *object = NULL;
@@ -130,16 +139,22 @@ void dup_end (struct rm *rm, struct rm_call *call, bool done)
         kind = source->kind;
     if (done && head->status == 0 && (call->node == RM_NODE_CONTROL || tracker_find (rm, head->hClient, head->hClient) != NULL))
         object = tracker_add (rm, call->file, head->hClient, head->hParent, head->hObject, kind);
+    source = looked_at (rm, call);
     if (object != NULL && kind != CLASS_PLAIN && kind != CLASS_VIDEO_MEMORY)
-        space_duplicated (rm, call, object, tracker_find (rm, head->hClientSrc, head->hObjectSrc));
+        space_duplicated (rm, call, object, source);
     if (!done || head->status != 0)
         memory_refund (rm, call->own.gpu, call->own.reserved);
     else
         tables_made (rm, call, object, 0);
     if (object != NULL && memory != NULL)
         memory_join (rm, object, memory);
-    else if (object != NULL && kind == CLASS_GROUP)
+    else if (object != NULL && kind == CLASS_GROUP && source != NULL)
         schedule_duplicated (rm, object, source);
-    else
+    else if (object != NULL && kind == CLASS_GROUP) {
+        /* Of which group it is, is not known. */
+        share_give_back (rm, call, head->hClient, head->hParent, head->hObject);
+        note (rm, RM_SCHEDULING_CONTROL, rm_request_number (call->request));
+        head->status = NV_ERR_INVALID_STATE;
+    } else
         memory_drop (rm, memory);
 }

@@ -174,8 +174,7 @@ void rm_client_unheld (struct rm *rm, uint32_t client) { space_leaves (tracker_f
 
 void space_duplicated (const struct rm *rm, const struct rm_call *call, struct object *object, const struct object *source)
 {
-    object->has_space = source != NULL && call->own.has_space && source->serial == call->own.space_serial &&
-                        space_is_own (rm, source);
+    object->has_space = source != NULL && call->own.has_space && space_is_own (rm, source);
 }
 
 static enum rm_verdict refuse (struct rm *rm, struct rm_call *call, uint32_t status, enum rm_reason reason)

@@ -319,7 +319,7 @@ bool space_made (const struct rm *rm, const struct rm_call *call, struct object 
 bool space_is_own (const struct rm *rm, const struct object *object);
 /* It is about to be freed, with all below it: from now on nothing is in the tenant's own by it. */
 void space_leaves (struct object *object);
-/* A duplicate, of an object with this serial that was the tenant's own before. */
+/* A duplicate of this object; NULL: of one that is gone. */
 void space_duplicated (const struct rm *rm, const struct rm_call *call, struct object *object, const struct object *source);
 
 /* outcome.c. A continued allocation: its outcome is not seen. */

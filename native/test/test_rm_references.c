@@ -139,8 +139,45 @@ static void clients (void)
     tap_ok (fake_close (fake), "and its file can be closed");
 }
 
+static struct {
+    uint32_t client, device, group;
+} swapped;
+
+/* Another thread, between the look and the driver's call. */
+static void swap_group (struct fake *at)
+{
+    NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS params = { .engineType = 1 };
+    uint32_t handle = swapped.group;
+
+    at->meanwhile = NULL;
+    fake_free (at, FILE_A, swapped.client, handle);
+    fake_alloc (at, FILE_A, swapped.client, swapped.device, &handle, KEPLER_CHANNEL_GROUP_A, &params, sizeof (params));
+}
+
+static void duplicate_of_another (void)
+{
+    struct fake *fake = fake_open (VERSION, RM_POSTURE_GUARD);
+    uint32_t copy = 0;
+
+    fake->limit[0] = 1000 * MIB;
+    swapped.client = fake_client (fake, FILE_A);
+    swapped.device = fake_device (fake, FILE_A, swapped.client, 0);
+    (void) fake_subdevice (fake, FILE_A, swapped.client, swapped.device);
+    swapped.group = fake_group (fake, FILE_A, swapped.client, swapped.device, 1);
+    fake->meanwhile = swap_group;
+    tap_ok (fake_dup (fake, FILE_A, swapped.client, swapped.device, &copy, swapped.client, swapped.group) == NV_ERR_INVALID_STATE &&
+                !rm_has_object (fake->rm, swapped.client, copy) && rm_has_object (fake->rm, swapped.client, swapped.group),
+            "a duplicate of a group that was made again meanwhile is taken back");
+    fake->meanwhile = NULL;
+    tap_ok (fake_dup (fake, FILE_A, swapped.client, swapped.device, &copy, swapped.client, swapped.group) == 0 &&
+                rm_has_object (fake->rm, swapped.client, copy),
+            "one of the group as it is stays");
+    tap_ok (fake_close (fake), "nothing is left");
+}
+
 int main (void)
 {
+    duplicate_of_another ();
     clients ();
     duplicates ();
     fabric ();
