@@ -212,11 +212,12 @@ def _rest(end: Channel) -> tuple[Operation, ...]:
 
 def limit() -> None:
     """Have the container service's budget from now on. Not when the process begins: one that waited has its caller's
-    limits only when it has a request.
+    limits only when it has a request. What it has of the process that forked it comes on top.
     """
-    from nvc.linux import const, syscalls
+    from nvc.linux import const, memory, syscalls
 
-    for kind, value in ((const.RLIMIT_DATA, budgets.CONTAINER.memory), (const.RLIMIT_CPU, budgets.CONTAINER.cpu)):
+    private = budgets.CONTAINER.memory + memory.private()
+    for kind, value in ((const.RLIMIT_DATA, private), (const.RLIMIT_CPU, budgets.CONTAINER.cpu)):
         soft, hard = syscalls.prlimit(kind)
         if soft > value:
             # The hard limit stays: where it was not ours to lower, a caller's could not be taken over.

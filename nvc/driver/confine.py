@@ -13,7 +13,7 @@ from nvc.base.budgets import DRIVER
 from nvc.base.errors import InitializationError, reason
 from nvc.bindings import library
 from nvc.driver.locate import read_text
-from nvc.linux import const, rights, seccomp, syscalls
+from nvc.linux import const, memory, rights, seccomp, syscalls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ def confine(host: Host, *, uid: int | None, gid: int | None, parent: int, log: L
     Raises InitializationError. Imports nothing afterwards: the interpreter's files are outside the new root.
     """
     program = _filter(log)
+    inherited = memory.private()  # while /proc is there
     uid, gid = _identity(uid, gid)
     # Read first: in a user namespace without a map every id reads as the overflow id.
     changes = os.getresuid() != (uid, uid, uid) or os.getresgid() != (gid, gid, gid)
@@ -103,7 +104,7 @@ def confine(host: Host, *, uid: int | None, gid: int | None, parent: int, log: L
         rights.drop_all()
     except OSError as error:
         raise InitializationError(f"capability change failed: {reason(error)}") from error
-    limit_resources()
+    limit_resources(inherited)
     if program:
         try:
             syscalls.seccomp_filter(program)
@@ -111,10 +112,13 @@ def confine(host: Host, *, uid: int | None, gid: int | None, parent: int, log: L
             raise InitializationError(f"syscall limiting failed: {reason(error)}") from error
 
 
-def limit_resources() -> None:
-    """Set ``LIMITS``, soft and hard; a hard one that is lower stays."""
+def limit_resources(inherited: int) -> None:
+    """Set ``LIMITS``, soft and hard; a hard one that is lower stays.
+
+    inherited: bytes of private memory that this process has of the one that forked it, which come on top.
+    """
     for limit, value, _ in LIMITS:
-        value = min(value, syscalls.prlimit(limit)[1])
+        value = min(value + (inherited if limit == const.RLIMIT_DATA else 0), syscalls.prlimit(limit)[1])
         syscalls.prlimit(limit, (value, value))
 
 

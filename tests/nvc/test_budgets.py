@@ -26,6 +26,7 @@ from nvc.container.ldcache import sandbox
 from nvc.container.ldcache.snapshot import Snapshot
 from nvc.container.operations import BindMount
 from nvc.driver import confine
+from nvc.linux import memory
 from nvc.linux.root import Root
 from rpc import client, stop
 from tests.support import injection
@@ -144,23 +145,30 @@ def test_ldconfig_file_size(rootfs: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_driver_memory_and_file_size(tmp_path: Path) -> None:
-    assert child(lambda: (confine.limit_resources(), take(budgets.DRIVER.memory // 4))) == 0
-    assert child(lambda: (confine.limit_resources(), take(budgets.DRIVER.memory + (1 << 20)))) == 12
+    def limit() -> None:
+        confine.limit_resources(memory.private())
+
+    most = budgets.DRIVER.memory
+    assert child(lambda: (limit(), take(most // 4))) == 0
+    assert child(lambda: (limit(), take(most + (1 << 20)))) == 12
+    # What the process that forks it has comes on top.
+    large = mmap.mmap(-1, 2 * most, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    assert child(lambda: (limit(), take(most // 4))) == 0
+    assert child(lambda: (limit(), take(most + (1 << 20)))) == 12
+    large.close()
     file = tmp_path / "file"
-    assert child(lambda: (confine.limit_resources(), write(budgets.DRIVER.file + (1 << 20), file))) == 27
+    assert child(lambda: (limit(), write(budgets.DRIVER.file + (1 << 20), file))) == 27
     assert file.stat().st_size == budgets.DRIVER.file
 
 
 def test_driver_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert budgets.DRIVER.cpu in [value for kind, value, _ in confine.LIMITS if kind == resource.RLIMIT_CPU]
     monkeypatch.setattr(confine, "LIMITS", ((resource.RLIMIT_CPU, 1, ""),))
-    assert child(lambda: (confine.limit_resources(), spin())) == -signal.SIGKILL
+    assert child(lambda: (confine.limit_resources(0), spin())) == -signal.SIGKILL
 
 
 def test_container_memory_and_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
     most = budgets.CONTAINER.memory
-    # The child has what pytest has.
-    monkeypatch.setattr(budgets.CONTAINER, "memory", most + (kibibytes("VmData") << 10))
     assert child(lambda: (service.limit(), take(most // 4))) == 0
     assert child(lambda: (service.limit(), take(most + (16 << 20)))) == 12
     monkeypatch.setattr(budgets.CONTAINER, "cpu", 1)
@@ -171,7 +179,6 @@ def test_container_memory_and_processor_time(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_process_of_a_cdi_hook_has_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """And what ends it is said."""
     most = budgets.CONTAINER.memory
-    monkeypatch.setattr(budgets.CONTAINER, "memory", most + (kibibytes("VmData") << 10))
     undone = mmap.mmap(-1, 1)
 
     def wait() -> None:
