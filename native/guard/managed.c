@@ -108,10 +108,14 @@ static bool mapped (struct tenant *tenant, struct process *process, uint64_t *by
          may_keep = tenant_quiet (tenant, guard_now ()) > LAST_LOOK_NS && !process->has_mapped && process->managed == 0;
     struct process *current = wait_begin (tenant, process->pid);
     enum maps_result result = sum_maps (tenant, process, may_keep, &found);
+    bool is_ending = result == MAPS_UNKNOWN && process->unread != 0 && privsep_is_ending (&tenant->guard->privsep, process);
 
     wait_end (tenant, current);
     if (!was_watched)
         wait_unwatch (tenant);
+    /* The threads of one that was killed end one after the other, some 100 ms long, and it maps nothing any more. */
+    if (is_ending)
+        return false;
     process->unread = result == MAPS_UNKNOWN ? process->unread + 1 : 0;
     /* Of a thread that ends just now the rest cannot be read. Twice in a row, and it is not known what is mapped. */
     if (process->unread == 1)

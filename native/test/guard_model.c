@@ -100,7 +100,7 @@ int privsep_maps (struct privsep *self, const struct process *process)
 {
     (void) self;
     (void) process;
-    return -ESRCH;
+    return model.are_maps_unreadable ? -EAGAIN : -ESRCH;
 }
 
 int privsep_syscall (struct privsep *self, const struct process *process, pid_t thread, enum privsep_thread_state *state,
@@ -127,7 +127,7 @@ bool privsep_is_ending (struct privsep *self, const struct process *process)
 {
     (void) self;
     (void) process;
-    return false;
+    return model.is_ending;
 }
 
 int privsep_kill (struct privsep *self, const struct process *process)

@@ -31,6 +31,7 @@ struct model {
     void (*report) (const char *what, uint32_t number);
     uint64_t calls; /* of the driver, for the tenant */
     uint32_t last_id;
+    bool are_maps_unreadable, is_ending; /* the process's */
     uint8_t head[192]; /* of the last of them, as the driver got it */
 };
 extern struct model model;

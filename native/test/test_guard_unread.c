@@ -1,0 +1,29 @@
+/* A process whose mappings cannot be read, twice in a row, has mapped more than any GPU has, unless it is ending (guard/managed.c). */
+#include "guard/managed.h"
+#include "guard_model.h"
+#include "tap.h"
+
+#define MIB (UINT64_C (1) << 20)
+
+static uint64_t charged_after_two_looks (bool is_ending)
+{
+    uint64_t charged;
+
+    model.is_ending = is_ending;
+    model.are_maps_unreadable = true;
+    model_begin ();
+    managed_charge (model.tenant, &model.process->managed, 4 * MIB, model.process->pid);
+    managed_now (model.tenant);
+    managed_now (model.tenant);
+    charged = model.tenant->managed[0];
+    managed_forget (model.tenant, model.process);
+    model_end ();
+    return charged;
+}
+
+int main (void)
+{
+    tap_ok (charged_after_two_looks (false) > UINT64_C (1) << 48, "a process that hides its mappings is beyond every quota");
+    tap_ok (charged_after_two_looks (true) == 4 * MIB, "one that was killed has what it had, until it has ended");
+    return tap_done ();
+}
