@@ -19,6 +19,8 @@
 #define END_ASK_MOST_NS 16000000u
 /* The driver answers for this part of the time at the most. */
 #define PART 8u
+/* But it is asked so often, as the tenant's other looks wait meanwhile. */
+#define PAUSE_MOST_NS 200000000u
 
 bool refund_is_expected (const struct tenant *tenant) { return tenant->ended_at != 0 && guard_now () - tenant->ended_at < END_NS; }
 
@@ -63,6 +65,8 @@ void refund_await (struct tenant *tenant)
         least = pending < least || least == 0 ? pending : least;
         interval = interval == 0 ? END_ASK_NS : interval * 2 < END_ASK_MOST_NS ? interval * 2 : END_ASK_MOST_NS;
         pause = interval < (now - asked) * PART ? (now - asked) * PART : interval;
+        pause = pause < PAUSE_MOST_NS ? pause : PAUSE_MOST_NS;
+        pause = pause < until - now ? pause : until - now;
         delay = (struct timespec) { .tv_sec = (time_t) (pause / 1000000000u), .tv_nsec = (long) (pause % 1000000000u) };
     }
     if (pending == 0)

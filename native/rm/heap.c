@@ -29,7 +29,7 @@ static uint64_t bytes_in (const NVOS32_PARAMETERS *head, uint32_t function)
 static uint64_t bytes_asked (const NVOS32_PARAMETERS *head, uint32_t function)
 {
     if (function == NVOS32_FUNCTION_ALLOC_TILED_PITCH_HEIGHT)
-        return (uint64_t) head->data.AllocTiledPitchHeight.height * (uint32_t) head->data.AllocTiledPitchHeight.pitch;
+        return (uint64_t) head->data.AllocTiledPitchHeight.height * (uint64_t) (int64_t) head->data.AllocTiledPitchHeight.pitch;
     return bytes_in (head, function);
 }
 

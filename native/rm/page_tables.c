@@ -27,6 +27,9 @@ bool tables_may_map (const struct rm *rm, const NVOS46_PARAMETERS *head)
 
 bool tables_reserve (struct rm *rm, struct rm_call *call, uint32_t flags, uint64_t bytes)
 {
+    /* The driver clears LAZY there (stdmemValidateParams, from 560 on). */
+    if ((flags & NVOS32_ALLOC_FLAGS_SPARSE) != 0)
+        flags &= ~NVOS32_ALLOC_FLAGS_LAZY;
     if ((flags & (NVOS32_ALLOC_FLAGS_LAZY | NVOS32_ALLOC_FLAGS_EXTERNALLY_MANAGED)) != 0)
         return true;
     if (bytes > LENGTH_MAX)

@@ -150,6 +150,8 @@ static void reserve_tables (struct fake *fake, uint64_t length)
 
 static void reserve_range (struct fake *fake, uint32_t flags, uint64_t length)
 {
+    if ((flags & NVOS32_ALLOC_FLAGS_SPARSE) != 0)
+        flags &= ~NVOS32_ALLOC_FLAGS_LAZY;
     if ((flags & (NVOS32_ALLOC_FLAGS_LAZY | NVOS32_ALLOC_FLAGS_EXTERNALLY_MANAGED)) == 0)
         reserve_tables (fake, length);
 }

@@ -65,7 +65,7 @@ static uint32_t heap_of (uint32_t function, uint32_t flags, uint64_t bytes, uint
         head.data.AllocSize.size = bytes;
     else {
         head.data.AllocTiledPitchHeight.height = (uint32_t) (bytes >> 31);
-        head.data.AllocTiledPitchHeight.pitch = INT32_MIN; /* 2 GiB: the driver takes it for one without a sign */
+        head.data.AllocTiledPitchHeight.pitch = INT32_MIN; /* the driver extends its sign to 64 bits */
     }
     fake_call (fake, RM_NODE_CONTROL, FILE_A, HEAP_REQUEST, &head, NULL, 0, NULL, 0);
     *handle = head.data.AllocSize.hMemory;
@@ -140,7 +140,8 @@ static void ranges (void)
         open_version (VERSION);
         for (unsigned bit = 37; bit < 64; bit++)
             all &= makers[i](0, (uint64_t) 1 << bit, &handle) == NV_ERR_NO_MEMORY &&
-                   makers[i](NVOS32_ALLOC_FLAGS_SPARSE, (uint64_t) 1 << bit, &handle) != 0;
+                   makers[i](NVOS32_ALLOC_FLAGS_SPARSE, (uint64_t) 1 << bit, &handle) != 0 &&
+                   makers[i](NVOS32_ALLOC_FLAGS_SPARSE | NVOS32_ALLOC_FLAGS_LAZY, (uint64_t) 1 << bit, &handle) != 0;
         all &= makers[i](0, UINT64_MAX, &handle) != 0 && makers[i](0, 64 * GIB + 1, &handle) != 0;
         tap_ok (all && fake->pool == 0, "a range is not longer than 64 GiB");
         tap_ok (makers[i](NVOS32_ALLOC_FLAGS_LAZY, 1024 * GIB, &handle) == 0 &&

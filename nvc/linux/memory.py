@@ -27,13 +27,14 @@ def mappings() -> list[tuple[int, int, str, str]]:
 
 
 def private() -> int:
-    """Bytes of this process that RLIMIT_DATA counts (VmData of proc_pid_status(5)); 0 without /proc."""
+    """Bytes of this process that RLIMIT_DATA counts (VmData of proc_pid_status(5)); 0 where /proc does not say."""
     try:
         with open("/proc/self/status", "rb", buffering=0) as file:
             text = file.read(1 << 16)
     except OSError:
         return 0
-    return int(text.partition(b"\nVmData:")[2].split()[0]) << 10
+    row = text.partition(b"\nVmData:")[2].split(None, 1)
+    return int(row[0]) << 10 if row else 0
 
 
 def prefault() -> None:
