@@ -19,7 +19,7 @@
 #define END_ASK_MOST_NS 16000000u
 /* The driver answers for this part of the time at the most. */
 #define PART 8u
-/* But it is asked so often, as the tenant's other looks wait meanwhile. */
+/* The longest pause: the tenant's calls and other looks wait meanwhile. */
 #define PAUSE_MOST_NS 200000000u
 
 bool refund_is_expected (const struct tenant *tenant) { return tenant->ended_at != 0 && guard_now () - tenant->ended_at < END_NS; }

@@ -56,18 +56,20 @@ static void held (void)
 {
     open_bed (true);
     made ();
-    tap_ok (held_file_of (tenant, CLIENT) >= 0 && rm_has_space (tenant->rm, CLIENT, DEVICE), "a device's address space: held");
+    tap_ok (held_file_of (tenant, CLIENT) >= 0 && rm_has_space (tenant->rm, CLIENT, DEVICE),
+            "the file of a client with an address space is held");
     held_file_release (tenant, CLIENT);
-    tap_ok (held_file_of (tenant, CLIENT) < 0 && !rm_has_space (tenant->rm, CLIENT, DEVICE), "no longer held: it is nobody's");
+    tap_ok (held_file_of (tenant, CLIENT) < 0 && !rm_has_space (tenant->rm, CLIENT, DEVICE),
+            "once it is not, nothing can name the address space");
     close_bed ();
     open_bed (true);
     made ();
     held_files_process_ended (tenant, SERIAL);
-    tap_ok (held_file_of (tenant, CLIENT) < 0 && !rm_has_space (tenant->rm, CLIENT, DEVICE), "nor after the end of its process");
+    tap_ok (held_file_of (tenant, CLIENT) < 0 && !rm_has_space (tenant->rm, CLIENT, DEVICE), "so after the end of the process");
     close_bed ();
     open_bed (false);
     made ();
-    tap_ok (held_file_of (tenant, CLIENT) < 0, "one without: not held");
+    tap_ok (held_file_of (tenant, CLIENT) < 0, "the file of a client without an address space is not held");
     close_bed ();
 }
 
@@ -78,7 +80,8 @@ static void oldest (void)
     made ();
     for (uint32_t i = 1; i <= HELD_FILES; i++)
         held_file_add (tenant, CLIENT + i, dup (tenant->copy), SERIAL);
-    tap_ok (held_file_of (tenant, CLIENT) < 0 && !rm_has_space (tenant->rm, CLIENT, DEVICE), "nor where others' take its place");
+    tap_ok (held_file_of (tenant, CLIENT) < 0 && !rm_has_space (tenant->rm, CLIENT, DEVICE),
+            "1,024 files of other clients take its place: nothing can name the address space");
     close_bed ();
 }
 
@@ -91,7 +94,8 @@ static void no_copy (void)
     setrlimit (RLIMIT_NOFILE, &(struct rlimit) { 3, limit.rlim_max });
     made ();
     setrlimit (RLIMIT_NOFILE, &limit);
-    tap_ok (held_file_of (tenant, CLIENT) < 0 && !rm_has_space (tenant->rm, CLIENT, DEVICE), "nor where no copy can be made");
+    tap_ok (held_file_of (tenant, CLIENT) < 0 && !rm_has_space (tenant->rm, CLIENT, DEVICE),
+            "so where no copy of the file can be made");
     close_bed ();
 }
 

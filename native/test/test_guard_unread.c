@@ -1,4 +1,4 @@
-/* A process whose mappings cannot be read, twice in a row, has mapped more than any GPU has, unless it is ending (guard/managed.c). */
+/* Mappings of a process that cannot be read twice in a row are charged as more than any GPU has, unless it is ending (guard/managed.c). */
 #include "guard/managed.h"
 #include "guard_model.h"
 #include "tap.h"
@@ -23,7 +23,7 @@ static uint64_t charged_after_two_looks (bool is_ending)
 
 int main (void)
 {
-    tap_ok (charged_after_two_looks (false) > UINT64_C (1) << 48, "a process that hides its mappings is beyond every quota");
-    tap_ok (charged_after_two_looks (true) == 4 * MIB, "one that was killed has what it had, until it has ended");
+    tap_ok (charged_after_two_looks (false) > UINT64_C (1) << 48, "a process that hides its mappings is above every quota");
+    tap_ok (charged_after_two_looks (true) == 4 * MIB, "one that is ending is charged what was seen last");
     return tap_done ();
 }
