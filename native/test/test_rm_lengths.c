@@ -177,7 +177,8 @@ static void ranges (void)
     }
     open_version (VERSION);
     tap_ok (heap_of (NVOS32_FUNCTION_ALLOC_SIZE_RANGE, 0, 1024 * GIB, &handle) == NV_ERR_NO_MEMORY &&
-                heap_of (NVOS32_FUNCTION_ALLOC_TILED_PITCH_HEIGHT, 0, 1024 * GIB, &handle) == NV_ERR_NO_MEMORY && fake->pool == 0,
+                heap_of (NVOS32_FUNCTION_ALLOC_TILED_PITCH_HEIGHT, 0, 1024 * GIB, &handle) == NV_ERR_NO_MEMORY &&
+                heap_of (NVOS32_FUNCTION_ALLOC_TILED_PITCH_HEIGHT, 0, 2 * GIB, &handle) == NV_ERR_NO_MEMORY && fake->pool == 0,
             "by the other functions too");
     tap_ok (heap_of (NVOS32_FUNCTION_ALLOC_SIZE_RANGE, 0, GIB, &handle) == 0 && fake_charged (fake, 0) == 2 * MIB,
             "which make them as well");
