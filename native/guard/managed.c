@@ -31,9 +31,7 @@
 #define LAST_LOOK_NS 1000000000u
 /* So many processes are looked at a second when nothing is announced: more of them each wait longer. */
 #define LOOKS_A_SECOND 32u
-/* No more than this part of the time (1 / PART) goes into looking at one process; and after a look that took so long other
- * threads get the tenant's lock first. */
-#define PART 8u
+/* After a look that took so long other threads get the tenant's lock first. */
 #define LONG_LOOK_NS 2000000u
 
 /* Of a tenant that makes no call, and a process that announced no mapping, the file stays open: to ask the monitor for it takes half of what a look
@@ -220,7 +218,7 @@ void managed_refresh (struct tenant *tenant, uint64_t now)
             rarely = process->managed == 0 && quiet > seldom ? quiet : seldom;
             process->look_at = now + (process->look_delay < LAST_LOOK_NS ? process->look_delay : rarely);
             /* Tens of thousands of mappings take long to read. */
-            process->look_not_before = guard_now () + spent * PART;
+            process->look_not_before = guard_now () + spent * LOOK_PART;
             if (process->look_at < process->look_not_before)
                 process->look_at = process->look_not_before;
             fair_spent (tenant, spent);

@@ -34,8 +34,6 @@
 #define RECENT_NS 100000000u
 /* A process that is killed has given back what it had by then: a context's end takes up to 100 ms. */
 #define KEPT_NS 900000000u
-/* No more than this part of the time (1 / PART) goes into asking. */
-#define PART 8u
 
 /* Whether what was found up to a second ago is enough: of a living process, of a tenant that has won nothing. */
 static bool is_quiet (const struct tenant *tenant, const struct process *process)
@@ -196,7 +194,7 @@ static void query_again (const struct tenant *tenant, struct process *process, u
             delay = process->ask_delay > LAST_ASK_NS / 2 ? LAST_ASK_NS : process->ask_delay * 2;
         process->ask_delay = delay;
     }
-    process->ask_at = now + (delay < spent * PART ? spent * PART : delay);
+    process->ask_at = now + (delay < spent * LOOK_PART ? spent * LOOK_PART : delay);
 }
 
 static uint64_t idle_interval (const struct tenant *tenant)

@@ -17,8 +17,6 @@
 #define MOST_NS 10000000000u
 #define END_ASK_NS 1000000u
 #define END_ASK_MOST_NS 16000000u
-/* The driver answers for this part of the time at the most. */
-#define PART 8u
 /* The longest pause: the tenant's calls and other looks wait meanwhile. */
 #define PAUSE_MOST_NS 200000000u
 
@@ -64,7 +62,7 @@ void refund_await (struct tenant *tenant)
             until = now + END_NS < last ? now + END_NS : last;
         least = pending < least || least == 0 ? pending : least;
         interval = interval == 0 ? END_ASK_NS : interval * 2 < END_ASK_MOST_NS ? interval * 2 : END_ASK_MOST_NS;
-        pause = interval < (now - asked) * PART ? (now - asked) * PART : interval;
+        pause = interval < (now - asked) * LOOK_PART ? (now - asked) * LOOK_PART : interval;
         pause = pause < PAUSE_MOST_NS ? pause : PAUSE_MOST_NS;
         pause = pause < until - now ? pause : until - now;
         delay = (struct timespec) { .tv_sec = (time_t) (pause / 1000000000u), .tv_nsec = (long) (pause % 1000000000u) };

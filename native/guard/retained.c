@@ -26,8 +26,6 @@
 /* Pieces that are probed at once, under the lock; and how long before a quota is enforced by them, of this thread's own time. */
 #define LOOK_MOST 256u
 #define LOOK_NS 1000000000u
-/* No more than this part of the time (1 / PART) goes into looks that no call waits for. */
-#define PART 8u
 
 struct retained_piece *retained_duplicate (struct tenant *tenant, const struct rm_piece *piece, int file, enum probe_client to)
 {
@@ -360,7 +358,7 @@ void retained_check (struct tenant *tenant, uint64_t now)
     /* The tenant's burden: it has UVM let go of a piece, or asks for more than there is, as often as it likes. */
     spent = fair_cpu () - begun;
     fair_spent (tenant, spent);
-    retained->look_not_before = now + spent * PART;
+    retained->look_not_before = now + spent * LOOK_PART;
     look_in (retained, now);
     retained->look_delay = retained->look_delay > LAST_LOOK_NS / 2 ? LAST_LOOK_NS : retained->look_delay * 2;
 }

@@ -28,6 +28,8 @@
 #define TENANT_LISTENERS 256 /* one a process that the runtime started in the container (run, exec) */
 #define QUIET_MOST_NS UINT64_C (16000000000) /* as long as processes of a tenant that has 512 wait for their turn */
 #define SCRATCH_SIZE (64u * 1024)
+/* No more than 1 / LOOK_PART of the time goes into looks at processes and memory, and into questions about them to the driver. */
+#define LOOK_PART 8u
 
 struct tenant {
     struct guard *guard;

@@ -2,6 +2,7 @@
  * client, its new object's parent, and the new object. */
 #include "nv_params.h"
 #include "page_tables.h"
+#include "state.h"
 
 #define MEMORY_STATUS offsetof (NVOS02_PARAMETERS, status)
 

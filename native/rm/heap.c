@@ -1,5 +1,6 @@
 /* RM_VID_HEAP_CONTROL (NVOS32): the old way to video memory, which no CUDA uses any more and any program can. */
 #include "page_tables.h"
+#include "state.h"
 
 /* attr, NVOS32_ATTR_LOCATION (bits 25 and 26): 0 is video memory */
 #define ATTRIBUTE_LOCATION 0x6000000u

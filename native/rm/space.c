@@ -11,6 +11,7 @@
  */
 #include "nv_params.h"
 #include "page_tables.h"
+#include "state.h"
 
 static NV0080_ALLOC_PARAMETERS device_params (const struct rm_call *call)
 {

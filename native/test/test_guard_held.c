@@ -42,6 +42,16 @@ static void made (void)
     held_files_after_call (tenant, &call);
 }
 
+/* The driver made a range of addresses by VID_HEAP_CONTROL, with this handle. */
+static void made_by_heap (void)
+{
+    NVOS32_PARAMETERS head = { .hRoot = CLIENT, .function = NVOS32_FUNCTION_ALLOC_SIZE, .data.AllocSize.hMemory = DEVICE };
+    const struct rm_call call = { .node = RM_NODE_CONTROL, .request = NV_REQUEST (NV_ESC_RM_VID_HEAP_CONTROL, sizeof (head)) };
+
+    memcpy (tenant->head, &head, sizeof (head));
+    held_files_after_call (tenant, &call);
+}
+
 static void close_bed (void)
 {
     while (tenant->retained.file_count > 0)
@@ -66,6 +76,10 @@ static void held (void)
     made ();
     held_files_process_ended (tenant, SERIAL);
     tap_ok (held_file_of (tenant, CLIENT) < 0 && !rm_has_space (tenant->rm, CLIENT, DEVICE), "so after the end of the process");
+    close_bed ();
+    open_bed (true);
+    made_by_heap ();
+    tap_ok (held_file_of (tenant, CLIENT) >= 0, "so where VID_HEAP_CONTROL made what is in one");
     close_bed ();
     open_bed (false);
     made ();

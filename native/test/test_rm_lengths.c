@@ -128,7 +128,7 @@ static void mappings (void)
 
 static uint32_t (*const makers[]) (uint32_t flags, uint64_t bytes, uint32_t *handle) = { heap, object };
 
-/* Attack: ranges whose page tables are there as long as they are. */
+/* Attack: ranges that keep page tables for all of their length. */
 static void ranges (void)
 {
     uint32_t handle, copy, last = 0;
@@ -147,7 +147,7 @@ static void ranges (void)
         tap_ok (makers[i](NVOS32_ALLOC_FLAGS_LAZY, 1024 * GIB, &handle) == 0 &&
                     makers[i](NVOS32_ALLOC_FLAGS_EXTERNALLY_MANAGED, 1024 * GIB, &handle) == 0 &&
                     makers[i](NVOS32_ALLOC_FLAGS_SPARSE, 64 * GIB, &handle) == 0 && fake_charged (fake, 0) == 0,
-                "but without tables at once, or to stay, it is free");
+                "one that reserves no tables, or keeps none, is not charged");
         while (count < 1000 && makers[i](0, 64 * GIB, &handle) == 0) {
             count++;
             last = handle;
@@ -161,7 +161,7 @@ static void ranges (void)
         copy = 0;
         tap_ok (makers[i](0, 32 * GIB, &handle) == 0 && fake_dup (fake, FILE_A, client, device, &copy, client, handle) == 0 &&
                     fake_free (fake, FILE_A, client, handle) == 0 && fake_charged (fake, 0) == 10 * GIB - 64 * MIB,
-                "a duplicate pays for the same: it keeps the tables");
+                "a duplicate is charged the same: it keeps the tables");
         handle = 0;
         tap_ok (fake_dup (fake, FILE_A, client, device, &handle, client, copy) == 0 && fake_charged (fake, 0) == 10 * GIB,
                 "its own duplicate too");
@@ -172,7 +172,7 @@ static void ranges (void)
         fake->next_status = NV_ERR_INVALID_STATE;
         tap_ok (fake_dup (fake, FILE_A, client, device, &last, client, copy) == NV_ERR_INVALID_STATE &&
                     fake_charged (fake, 0) == 10 * GIB - 64 * MIB,
-                "one that the driver refuses is free");
+                "one that the driver refuses is not charged");
         tap_ok (fake_close (fake), "nothing is left");
     }
     open_version (VERSION);
@@ -181,7 +181,7 @@ static void ranges (void)
                 heap_of (NVOS32_FUNCTION_ALLOC_TILED_PITCH_HEIGHT, 0, 2 * GIB, &handle) == NV_ERR_NO_MEMORY && fake->pool == 0,
             "by the other functions too");
     tap_ok (heap_of (NVOS32_FUNCTION_ALLOC_SIZE_RANGE, 0, GIB, &handle) == 0 && fake_charged (fake, 0) == 2 * MIB,
-            "which make them as well");
+            "a range by them is charged, too");
     fake->grant = 2 * GIB;
     tap_ok (heap (0, GIB, &handle) == 0 && fake_charged (fake, 0) == 6 * MIB && fake_free (fake, FILE_A, client, handle) == 0 &&
                 fake_charged (fake, 0) == 2 * MIB,

@@ -216,7 +216,7 @@ def limit() -> None:
     """
     from nvc.linux import const, memory, syscalls
 
-    private = budgets.CONTAINER.memory + memory.private()
+    private = budgets.CONTAINER.memory + memory.private_bytes()
     for kind, value in ((const.RLIMIT_DATA, private), (const.RLIMIT_CPU, budgets.CONTAINER.cpu)):
         soft, hard = syscalls.prlimit(kind)
         if soft > value:

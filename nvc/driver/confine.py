@@ -87,7 +87,7 @@ def confine(host: Host, *, uid: int | None, gid: int | None, parent: int, log: L
     Raises InitializationError. Imports nothing afterwards: the interpreter's files are outside the new root.
     """
     program = _filter(log)
-    inherited = memory.private()  # while /proc is there
+    inherited = memory.private_bytes()  # while /proc is there
     uid, gid = _identity(uid, gid)
     # Read first: in a user namespace without a map every id reads as the overflow id.
     changes = os.getresuid() != (uid, uid, uid) or os.getresgid() != (gid, gid, gid)

@@ -26,7 +26,7 @@ def mappings() -> list[tuple[int, int, str, str]]:
     return found
 
 
-def private() -> int:
+def private_bytes() -> int:
     """Bytes of this process that RLIMIT_DATA counts (VmData of proc_pid_status(5)); 0 where /proc does not say."""
     try:
         with open("/proc/self/status", "rb", buffering=0) as file:

@@ -146,7 +146,7 @@ def test_ldconfig_file_size(rootfs: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_driver_memory_and_file_size(tmp_path: Path) -> None:
     def limit() -> None:
-        confine.limit_resources(memory.private())
+        confine.limit_resources(memory.private_bytes())
 
     most = budgets.DRIVER.memory
     assert child(lambda: (limit(), take(most // 4))) == 0
