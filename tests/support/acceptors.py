@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -10,13 +9,14 @@ from pathlib import Path
 
 from nvc.agent.admission import LOCK
 from tests.support import leftovers
+from tests.support.opened import names
 
 
 def acceptor(directory: str | Path) -> tuple[int, int]:
     """(pid, inode of its socket) of the one that holds the lock; (0, 0): there is none."""
     try:
         pid, inode = map(int, Path(directory, LOCK).read_text().split())
-        is_there = Path(f"/proc/{pid}/comm").read_text() == "nvc-monitor\n" and f"{directory}/{LOCK}" in _files(pid)
+        is_there = Path(f"/proc/{pid}/comm").read_text() == "nvc-monitor\n" and f"{directory}/{LOCK}" in names(pid)
     except (OSError, ValueError):
         return 0, 0
     return (pid, inode) if is_there else (0, 0)
@@ -60,11 +60,3 @@ def _commands(directory: str) -> Iterator[tuple[int, tuple[str, str]]]:
             continue
         if directory.encode() in words:
             yield int(name), (os.path.basename(words[0]).decode(), comm)
-
-
-def _files(pid: int) -> list[str]:
-    found = []
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
-            found.append(os.readlink(entry))
-    return found

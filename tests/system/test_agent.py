@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,6 +19,7 @@ from tests.support.agentbed import Held, RunningAgent, build_rawalloc
 from tests.support.attacks import SOURCES as ATTACKS
 from tests.support.bed import Bed, gpu_env
 from tests.support.bundle import Container
+from tests.support.opened import names
 from tests.support.runtimes import OciRuntime
 from tests.support.served import served_machine
 from tests.support.tenants import build_static
@@ -153,11 +153,7 @@ def test_two_containers_have_their_own_shares_and_a_kill_leaves_nothing(
             assert (code, "failed=0 passed=0" in said) == (0, True), said
     assert empty(agent)
     assert agent.process is not None
-    descriptors = list[str]()
-    for path in Path(f"/proc/{agent.process.pid}/fd").iterdir():
-        # The guard closes copies of the dead process's files at its leisure.
-        with contextlib.suppress(FileNotFoundError):
-            descriptors.append(path.readlink().name)
+    descriptors = names(agent.process.pid)
     assert descriptors
     assert not [name for name in descriptors if "seccomp" in name]
 

@@ -24,6 +24,7 @@ from tests.support.guarded import build_launcher
 from tests.support.manager import DEVICE, Client, ioctl, request
 from tests.support.native import build
 from tests.support.nv_numbers import NUMBERS
+from tests.support.opened import names, opened
 from tests.support.simgpu import DRIVER, UUID, SimGpu, with_gpu
 from tests.support.spoken import Spoken
 from tests.support.tenants import Tenants, build_static, prepare, until
@@ -161,7 +162,7 @@ def test_of_what_the_prober_asked_for_as_root_only_a_mapping_for_reading_is_left
             tenants.add(1, memory=10 * GIB)
             with probing(tenants, 1):
                 pid = usage.prober_pid(tenants.guard._contention)
-                clients = [line for line in os.listdir(f"/proc/{pid}/fd") if named(f"/proc/{pid}/fd/{line}")]
+                clients = [name for name in names(pid) if name.endswith("/nvidiactl")]
                 maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
                 assert len(clients) == 1, "its own, made without rights"
                 assert [line.split()[1] for line in maps if "nvidiactl" in line] == ["r--s"]
@@ -169,10 +170,6 @@ def test_of_what_the_prober_asked_for_as_root_only_a_mapping_for_reading_is_left
                 assert "CapEff:\t0000000000000000" in status and "Seccomp:\t2" in status
 
     with_gpu(place, inside)
-
-
-def named(link: str) -> bool:
-    return os.readlink(link).endswith("/nvidiactl")
 
 
 def test_a_process_that_the_driver_does_not_list(place: Path) -> None:
@@ -208,8 +205,8 @@ def test_a_supervisor_that_is_taken_over_lowers_nothing(place: Path) -> None:
                 until(lambda: reported(tenants).get(pid) == 2 * GIB, "it is published")
                 _, supervisor = tenants.guard.pids(1)
                 os.kill(supervisor, signal.SIGSTOP)
-                file = next(one for one in Path(f"/proc/{supervisor}/fd").iterdir() if "counters" in os.readlink(one))
-                counters = os.open(file, os.O_RDWR)
+                number = next(number for number, file in opened(supervisor).items() if "counters" in file.name)
+                counters = os.open(f"/proc/{supervisor}/fd/{number}", os.O_RDWR)
                 at = pages._CountersFile.counters.offset
                 os.pwrite(counters, bytes(2 * ctypes.sizeof(pages._Counters)), at)
                 os.pwrite(counters, b"\xff" * 16, 0)
@@ -231,8 +228,8 @@ def test_what_a_tenant_adds_to_the_list_is_bounded(place: Path) -> None:
             pid = held(tenants, place, 2)
             _, supervisor = tenants.guard.pids(1)
             os.kill(supervisor, signal.SIGSTOP)
-            file = next(one for one in Path(f"/proc/{supervisor}/fd").iterdir() if "counters" in os.readlink(one))
-            counters = os.open(file, os.O_RDWR)
+            number = next(number for number, file in opened(supervisor).items() if "counters" in file.name)
+            counters = os.open(f"/proc/{supervisor}/fd/{number}", os.O_RDWR)
             forged = pages._Counters(process_count=2**32 - 1)
             for index in range(pages.PROCESSES):
                 forged.processes[index].pid = 100_000 + index if index % 2 else 2**32 - 1 - index
@@ -338,8 +335,8 @@ def test_the_prober_has_no_rights_and_costs_little(place: Path) -> None:
                 assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {"0" * 16}
                 assert (status["Seccomp"], status["NoNewPrivs"], status["Groups"].strip()) == ("2", "1", "")
                 assert os.readlink(f"/proc/{pid}/root") == f"/proc/{pid}/fdinfo"
-                files = {one.name: os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir() if int(one.name) > 2}
-                kinds = sorted({name.split(":[")[0].removesuffix(" (deleted)") for name in files.values()})
+                files = opened(pid).values()
+                kinds = sorted({file.name.split(":[")[0].removesuffix(" (deleted)") for file in files})
                 assert kinds == [
                     "/dev/nvidia0",
                     "/dev/nvidiactl",
@@ -348,11 +345,9 @@ def test_the_prober_has_no_rights_and_costs_little(place: Path) -> None:
                     "anon_inode",
                     "socket",
                 ]
-                own = sorted(target for target in files.values() if target.startswith("anon_inode"))
+                own = sorted(file.name for file in files if file.name.startswith("anon_inode"))
                 assert own == ["anon_inode:[eventfd]", "anon_inode:[eventpoll]"], "what tells of them"
-                number = next(name for name, target in files.items() if "counters" in target)
-                flags = Path(f"/proc/{pid}/fdinfo/{number}").read_text().partition("flags:\t")[2].split()[0]
-                assert flags[-1] == "0", "counters for reading"
+                assert {file.flags[-1] for file in files if "counters" in file.name} == {"0"}, "for reading"
                 time.sleep(1.0)
                 begun, before = time.monotonic(), cpu(pid)
                 time.sleep(5.0)

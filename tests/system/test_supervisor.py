@@ -19,6 +19,7 @@ from tests.support import leftovers
 from tests.support.agentbed import Held, RunningAgent
 from tests.support.bed import Bed, gpu_env
 from tests.support.bundle import Container
+from tests.support.opened import names, opened
 from tests.support.runtimes import OciRuntime
 from tests.system.test_agent import GIB, agent, behind, empty, machine, tenant, tree
 
@@ -142,9 +143,8 @@ def test_a_supervisor_that_lies_has_no_other_process_ended(
 
 def lie(supervisor: int, pid: int) -> None:
     """Name a process in both copies of its counters."""
-    places = [f"/proc/{supervisor}/fd/{number}" for number in os.listdir(f"/proc/{supervisor}/fd")]
-    (place,) = [place for place in places if "nvc-counters" in os.readlink(place)]
-    file = os.open(place, os.O_RDWR | os.O_CLOEXEC)
+    (number,) = [number for number, file in opened(supervisor).items() if "nvc-counters" in file.name]
+    file = os.open(f"/proc/{supervisor}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
     try:
         content = pages._CountersFile.from_buffer_copy(os.pread(file, ctypes.sizeof(pages._CountersFile), 0))
         for counters in content.counters:
@@ -231,14 +231,10 @@ def test_the_agent_holds_no_descriptor_of_a_container(
         process = agent.process.pid
 
         def held_by_agent() -> list[str]:
-            found = []
-            for entry in os.scandir(f"/proc/{process}/fd"):
-                with contextlib.suppress(FileNotFoundError):
-                    found.append(os.readlink(entry.path))
-            return [name for name in found if "seccomp" in name or "nvidia" in name or "pidfd" in name]
+            return [name for name in names(process) if "seccomp" in name or "nvidia" in name or "pidfd" in name]
 
         # It looks at a listener's message, and has let go of the copy a moment later.
         assert leftovers.until(lambda: held_by_agent() == [], seconds=30), held_by_agent()
         monitor, _ = pids(agent)
-        assert [name for entry in os.scandir(f"/proc/{monitor}/fd") if "seccomp" in (name := os.readlink(entry.path))]
+        assert [name for name in names(monitor) if "seccomp" in name]
     assert empty(agent)

@@ -25,6 +25,7 @@ from tests.support import leftovers
 from tests.support.acceptors import acceptor, processes, watchdogs
 from tests.support.contained import KEY, Contained
 from tests.support.native import build
+from tests.support.opened import names
 
 pytestmark = pytest.mark.root
 
@@ -76,10 +77,8 @@ class Alone:
 
     def is_prepared(self) -> bool:
         """Whether the supervisor is there, the last of what is made while no container comes."""
-        with contextlib.suppress(FileNotFoundError):  # a descriptor is closed meanwhile
-            found = [os.readlink(entry) for entry in Path(f"/proc/{self.process.pid}/fd").iterdir()]
-            return sum("pidfd" in one for one in found) == 2  # its own, for its watchdog, and the supervisor's
-        return False
+        # Its own, for its watchdog, and the supervisor's.
+        return sum("pidfd" in name for name in names(self.process.pid)) == 2
 
     def files(self) -> int:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
@@ -146,8 +145,7 @@ def test_an_agent_takes_no_name_from_a_socket_between_two_acceptors(
 @pytest.mark.skipif(not os.path.exists("/proc/sys/kernel/perf_event_paranoid"), reason="the kernel makes no counters")
 def test_an_acceptor_has_a_counter_before_a_container_comes(alone: Alone) -> None:
     """The kernel makes the first one of a machine in 10 ms, for which a node's first container waited."""
-    found = [os.readlink(entry) for entry in Path(f"/proc/{alone.process.pid}/fd").iterdir()]
-    assert "anon_inode:[perf_event]" in found, "it is made before the acceptor holds the lock"
+    assert "anon_inode:[perf_event]" in names(alone.process.pid), "it is made before the acceptor holds the lock"
 
 
 def _successors(directory: Path) -> list[int]:

@@ -26,6 +26,7 @@ from nvc.share.store import start_time
 from tests.support import leftovers
 from tests.support.firsts import FirstProcess
 from tests.support.native import build
+from tests.support.opened import opened
 
 pytestmark = pytest.mark.root
 
@@ -137,16 +138,6 @@ def end(pids: list[int]) -> bool:
     return leftovers.until(lambda: all(map(has_ended, pids)), seconds=20)
 
 
-def files(pid: int) -> dict[str, str]:
-    """What a process has open: name -> flags of open(2), in octal."""
-    found = {}
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
-        if int(entry.name) > 2:
-            flags = Path(f"/proc/{pid}/fdinfo/{entry.name}").read_text().partition("flags:\t")[2].split()[0]
-            found[os.readlink(entry)] = flags
-    return found
-
-
 def test_a_tenant_has_three_processes_until_it_is_removed(alone: Supervisors, firsts: Firsts) -> None:
     first = firsts()
     before = len(os.listdir("/proc/self/fd"))
@@ -169,22 +160,19 @@ def test_a_tenant_has_three_processes_until_it_is_removed(alone: Supervisors, fi
         alone.status(1)
 
 
-def counters(pid: int) -> list[str]:
-    return [entry.name for entry in Path(f"/proc/{pid}/fd").iterdir() if "nvc-counters" in os.readlink(entry)]
-
-
 def test_two_tenants_share_no_process_and_no_file(alone: Supervisors, firsts: Firsts) -> None:
     for number in (1, 2):
         alone.add(number, SHARE, 1, first=firsts())
     pids = [*alone.pids(1), *alone.pids(2)]
     assert len({*pids}) == 4
-    found = [{**files(monitor), **files(supervisor)} for monitor, supervisor in (alone.pids(1), alone.pids(2))]
-    both = {name for name in found[0].keys() & found[1].keys() if not name.startswith("anon_inode:")}
+    found = [[file for pid in alone.pids(number) for file in opened(pid).values()] for number in (1, 2)]
+    both = set.intersection(*({file.name for file in one if "anon_inode:" not in file.name} for one in found))
     # Counters of each are a memfd of the same name.
     assert both == {"/memfd:nvc-contention (deleted)", "/memfd:nvc-counters (deleted)"}
-    assert {one["/memfd:nvc-contention (deleted)"][-1] for one in found} == {"0"}, "for reading"
-    inodes = {os.stat(f"/proc/{pid}/fd/{number}").st_ino for pid in pids for number in counters(pid)}
-    assert len(inodes) == 2
+    contention = {file.flags[-1] for one in found for file in one if "nvc-contention" in file.name}
+    assert contention == {"0"}, "for reading"
+    inodes = [{file.inode for file in one if "nvc-counters" in file.name} for one in found]
+    assert [len(one) for one in inodes] == [1, 1] and inodes[0] != inodes[1]
     os.kill(alone.pids(1)[1], signal.SIGKILL)
     assert end(pids[:2])
     assert not has_ended(pids[2]) and not has_ended(pids[3])
