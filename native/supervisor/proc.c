@@ -14,7 +14,7 @@
 
 /* PF_EXITING, PF_DUMPCORE (linux/sched.h), of field 9 of stat. */
 #define ENDING_FLAGS 0x204u
-/* Of a process with more it is not said. */
+/* Of a process with more it is said only where SIGKILL was sent to the process as a whole. */
 #define THREADS_MOST 512
 /* While threads of its end. */
 #define LOOKS_MOST 20u
@@ -76,12 +76,15 @@ uint64_t proc_start_time (pid_t pid)
     return word != NULL ? strtoull (word + 1, NULL, 10) : 0;
 }
 
-/* A hexadecimal mask of signals in the text of status; 0: it is not there. */
-static uint64_t signals_of (const char *text, const char *line)
-{
-    const char *found = strstr (text, line);
+static bool has_sigkill (const char *mask) { return (strtoull (mask, NULL, 16) >> (SIGKILL - 1) & 1) != 0; }
 
-    return found != NULL ? strtoull (found + strlen (line), NULL, 16) : 0;
+/* kill(2), the OOM killer and the end of a pid namespace leave SIGKILL pending for the process as a whole until it is gone, and each of its threads
+ * ends, one in execve too (kernel/signal.c, complete_signal, get_signal). */
+static bool is_killed (pid_t pid)
+{
+    char mask[32];
+
+    return proc_status (pid, "ShdPnd", mask, sizeof (mask)) && has_sigkill (mask);
 }
 
 enum thread_state { THREAD_RUNS, THREAD_ENDS, THREAD_GONE };
@@ -89,7 +92,7 @@ enum thread_state { THREAD_RUNS, THREAD_ENDS, THREAD_GONE };
 static enum thread_state state_of (pid_t pid, pid_t thread)
 {
     char path[64], text[8192];
-    const char *word;
+    const char *word, *mask;
 
     errno = 0;
     snprintf (path, sizeof (path), "/proc/%d/task/%d/stat", (int) pid, (int) thread);
@@ -104,8 +107,8 @@ static enum thread_state state_of (pid_t pid, pid_t thread)
     if (!proc_text (path, text, sizeof (text)))
         return errno == ENOENT || errno == ESRCH ? THREAD_GONE : THREAD_RUNS;
     /* A newline in the name, which comes before, is escaped. */
-    return ((signals_of (text, "\nSigPnd:\t") | signals_of (text, "\nShdPnd:\t")) >> (SIGKILL - 1) & 1) != 0 ? THREAD_ENDS
-                                                                                                             : THREAD_RUNS;
+    mask = strstr (text, "\nSigPnd:\t");
+    return mask != NULL && has_sigkill (mask + strlen ("\nSigPnd:\t")) ? THREAD_ENDS : THREAD_RUNS;
 }
 
 /* How many; up to THREADS_MOST of them. It is not whole where one ends meanwhile. -1: there is no such process. */
@@ -136,7 +139,7 @@ static enum thread_state look_at_all (pid_t pid)
     pid_t threads[THREADS_MOST];
     int listed = list_threads (pid, threads), count = 0;
 
-    if (listed < 0)
+    if (listed < 0 || is_killed (pid))
         return THREAD_ENDS;
     if (listed > THREADS_MOST)
         return THREAD_RUNS;

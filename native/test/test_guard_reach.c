@@ -22,6 +22,7 @@
 
 #define SECOND UINT64_C (1000000000)
 #define CHAIN_LOOKS 1000u
+#define CROWD 600u
 
 static struct tenant *tenant;
 static int device = -1; /* of a file system: its server reads all requests and answers the first */
@@ -90,7 +91,7 @@ static void *go_on (void *argument)
     return argument;
 }
 
-enum kind { RUNS, STOPPED, FIRST_THREAD_ENDED, CHAIN, WAITS_FOR_FILE_SYSTEM, EXECUTES };
+enum kind { RUNS, STOPPED, FIRST_THREAD_ENDED, CHAIN, WAITS_FOR_FILE_SYSTEM, EXECUTES, CROWD_WAITS };
 
 static pid_t start (enum kind kind)
 {
@@ -108,7 +109,9 @@ static pid_t start (enum kind kind)
         syscall (SYS_exit, 0);
     if (kind == EXECUTES)
         pthread_create (&thread, NULL, execute, NULL);
-    if (kind == WAITS_FOR_FILE_SYSTEM || kind == EXECUTES)
+    for (unsigned i = 0; kind == CROWD_WAITS && i < CROWD; i++)
+        pthread_create (&thread, NULL, open_file, NULL);
+    if (kind == WAITS_FOR_FILE_SYSTEM || kind == EXECUTES || kind == CROWD_WAITS)
         open_file (NULL);
     wait_for_ever (NULL);
     _exit (1);
@@ -214,6 +217,20 @@ static void reach_ending (void)
     tap_ok (is_there && !is_waited_for (process, 61 * SECOND) && counted () == 2, "a minute long");
 }
 
+/* More threads than are looked at one by one wait for the name that another process looks up, which no signal ends. */
+static void crowd (void)
+{
+    pid_t child = start (CROWD_WAITS);
+
+    for (unsigned i = 0; i < 300 && proc_status_number (child, "Threads") <= CROWD; i++)
+        usleep (10000);
+    usleep (100000);
+    tap_ok (proc_status_number (child, "Threads") > CROWD && !proc_is_ending (child), "one of many threads runs");
+    kill (child, SIGKILL);
+    usleep (100000);
+    tap_ok (proc_status_number (child, "Threads") > CROWD && proc_is_ending (child), "and ends where it was killed");
+}
+
 int main (void)
 {
     static struct guard guard;
@@ -228,6 +245,7 @@ int main (void)
     reach ();
     if (mount_it ()) {
         reach_ending ();
+        crowd ();
         feign_by_file_system ();
         close (device);
         umount2 (place, MNT_DETACH);
