@@ -281,7 +281,7 @@ void alloc_end (struct rm *rm, struct rm_call *call, bool done)
     switch (kind) {
     case CLASS_DEVICE:
         object->instance = has_params ? ((const NV0080_ALLOC_PARAMETERS *) call->params)->deviceId : 0;
-        object->has_space = space_is_private (call);
+        object->space_serial = space_is_private (call) ? SPACE_ITSELF : 0;
         break;
     case CLASS_SUBDEVICE:
         tracker_add_subdevice (rm, call->file, object);

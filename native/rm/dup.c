@@ -88,8 +88,8 @@ enum rm_verdict dup_begin (struct rm *rm, struct rm_call *call)
         return refuse (rm, call, offsetof (NVOS55_PARAMETERS, status), NV_ERR_NO_MEMORY, RM_OVER_QUOTA);
     if (source != NULL)
         policy_give (rm, source, head->hClient);
-    call->own.has_space = is_guard (rm) && space_is_own (rm, source);
-    call->own.space_serial = source != NULL ? source->serial : 0;
+    call->own.space_serial = is_guard (rm) && space_is_own (rm, source) ? SPACE_ITSELF : 0;
+    call->own.looked_at = source != NULL ? source->serial : 0;
     /* A reference, taken before the driver takes its own: it must not be refunded in between. */
     if (source != NULL && source->memory != NULL) {
         source->memory->references++;
@@ -118,7 +118,7 @@ static struct object *looked_at (const struct rm *rm, const struct rm_call *call
     const NVOS55_PARAMETERS *head = call->head;
     struct object *source = tracker_find (rm, head->hClientSrc, head->hObjectSrc);
 
-    return source != NULL && source->serial == call->own.space_serial ? source : NULL;
+    return source != NULL && source->serial == call->own.looked_at ? source : NULL;
 }
 
 void dup_end (struct rm *rm, struct rm_call *call, bool done)

@@ -99,7 +99,7 @@ enum rm_verdict heap_begin (struct rm *rm, struct rm_call *call)
         note (rm, RM_FORBIDDEN_ESCAPE, rm_request_number (call->request));
         return refuse (head, NV_ERR_INVALID_STATE);
     }
-    if (is_guard (rm) && call->own.has_space &&
+    if (is_guard (rm) && call->own.space_serial != 0 &&
         !tables_reserve (rm, call, head->data.AllocSize.flags, bytes_asked (head, function))) {
         note (rm, RM_OVER_QUOTA, NV50_MEMORY_VIRTUAL);
         return refuse (head, NV_ERR_NO_MEMORY);
@@ -124,10 +124,10 @@ void heap_end (struct rm *rm, struct rm_call *call, bool done)
 
     if (is_good && is_allocation (function)) {
         object = tracker_add (rm, call->file, head->hRoot, head->hObjectParent, handle,
-                              call->own.serial != 0 ? CLASS_VIDEO_MEMORY
-                              : call->own.has_space ? CLASS_VIRTUAL_RANGE
-                                                    : CLASS_SYSTEM_MEMORY);
-        if (call->own.has_space)
+                              call->own.serial != 0         ? CLASS_VIDEO_MEMORY
+                              : call->own.space_serial != 0 ? CLASS_VIRTUAL_RANGE
+                                                            : CLASS_SYSTEM_MEMORY);
+        if (call->own.space_serial != 0)
             tables_made (rm, call, object, bytes_in (head, function));
         if (call->own.serial != 0)
             memory_commit (rm, object, call->own.gpu, call->own.reserved, bytes_in (head, function));

@@ -113,7 +113,7 @@ bool preempt_may_draw (struct rm *rm, struct rm_call *call, struct object *chann
     if ((owner->context_state & DREW) != 0)
         return true;
     call->own.draws = true;
-    call->own.space_serial = owner->serial;
+    call->own.looked_at = owner->serial;
     if ((owner->context_state & DRAWS) != 0)
         return true;
     put (owner, owner->context_state | DRAWS);
@@ -129,7 +129,7 @@ void preempt_drew (struct rm *rm, const struct rm_call *call, bool is_made)
     struct object *channel = call->own.draws ? tracker_find (rm, head->hRoot, head->hObjectParent) : NULL;
     struct object *owner = channel != NULL ? owner_of (channel) : NULL;
 
-    if (owner == NULL || owner->serial != call->own.space_serial || (owner->context_state & DREW) != 0)
+    if (owner == NULL || owner->serial != call->own.looked_at || (owner->context_state & DREW) != 0)
         return;
     if (is_made) {
         put (owner, owner->context_state | DRAWS | DREW);

@@ -100,10 +100,9 @@ struct rm_call {
         uint32_t number; /* class, control or function, as rm_begin read it */
         const struct rm_class *class; /* its row, of an allocation; NULL: none */
         uint64_t outcome; /* of an allocation that is continued by a guard: its number (rm_outcome_over) */
-        uint32_t
-            space; /* the object by which the new one is in the tenant's own address space, and its serial (space.c); 0: none */
+        uint32_t space; /* space.c, of the new object */
         uint64_t space_serial;
-        bool has_space; /* it will be */
+        uint64_t looked_at; /* serial of another object: a duplicate's source, the group that draws */
         bool draws; /* it is the first that draws (preempt.c) */
     } own;
 };

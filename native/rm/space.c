@@ -77,23 +77,22 @@ static struct name name_in (const struct rm_call *call)
 /* By what it is: an object that is looked at comes after it, so this ends. */
 bool space_is_own (const struct rm *rm, const struct object *object)
 {
-    while (object != NULL && object->has_space && object->space != 0) {
+    while (object != NULL && object->space_serial != 0 && object->space_serial != SPACE_ITSELF) {
         const struct object *by = tracker_find (rm, (uint32_t) (object->link.key >> 32), object->space);
 
         /* A group goes with the one that it names, and a context share with its group. */
         if (by == NULL || by->serial != object->space_serial ||
-            (object->kind == CLASS_CONTEXT_SHARE && object->parent->has_space && !space_is_own (rm, object->parent)))
+            (object->kind == CLASS_CONTEXT_SHARE && object->parent->space_serial != 0 && !space_is_own (rm, object->parent)))
             return false;
         object = by;
     }
-    return object != NULL && object->has_space;
+    return object != NULL && object->space_serial != 0;
 }
 
 static bool remember (const struct rm *rm, struct rm_call *call, const struct object *by)
 {
     if (!space_is_own (rm, by))
         return false;
-    call->own.has_space = true;
     call->own.space = (uint32_t) by->link.key;
     call->own.space_serial = by->serial;
     return true;
@@ -118,7 +117,7 @@ static bool begin_space (const struct rm *rm, struct rm_call *call, const struct
         return false;
     if (params.index == NV_VASPACE_ALLOCATION_INDEX_GPU_DEVICE)
         return parent != NULL && remember (rm, call, parent->device);
-    call->own.has_space = true;
+    call->own.space_serial = SPACE_ITSELF;
     return params.index == NV_VASPACE_ALLOCATION_INDEX_GPU_NEW;
 }
 
@@ -152,30 +151,29 @@ bool space_look (const struct rm *rm, struct rm_call *call, const struct object 
 
 bool space_made (const struct rm *rm, const struct rm_call *call, struct object *object)
 {
-    object->has_space = call->own.has_space;
     object->space = call->own.space;
     object->space_serial = call->own.space_serial;
-    return !object->has_space || space_is_own (rm, object);
+    return object->space_serial == 0 || space_is_own (rm, object);
 }
 
 void space_leaves (struct object *object)
 {
     for (struct object *at = object; at != NULL; at = tracker_next (object, at))
-        at->has_space = false;
+        at->space_serial = 0;
 }
 
 bool rm_has_space (const struct rm *rm, uint32_t client, uint32_t handle)
 {
     const struct object *object = tracker_find (rm, client, handle);
 
-    return object != NULL && object->has_space;
+    return object != NULL && object->space_serial != 0;
 }
 
 void rm_client_unheld (struct rm *rm, uint32_t client) { space_leaves (tracker_find (rm, client, client)); }
 
 void space_duplicated (const struct rm *rm, const struct rm_call *call, struct object *object, const struct object *source)
 {
-    object->has_space = source != NULL && call->own.has_space && space_is_own (rm, source);
+    object->space_serial = source != NULL && call->own.space_serial != 0 && space_is_own (rm, source) ? SPACE_ITSELF : 0;
 }
 
 static enum rm_verdict refuse (struct rm *rm, struct rm_call *call, uint32_t status, enum rm_reason reason)

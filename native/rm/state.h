@@ -62,6 +62,8 @@ struct memory {
 
 /* What a guard's tenant has said of which clients may duplicate an object. Wide: other tenants too; the driver does not get it. */
 enum policy { POLICY_INHERITED, POLICY_NARROW, POLICY_WIDE };
+/* A space_serial: an address space of its own, or a device or duplicate with one. */
+#define SPACE_ITSELF UINT64_MAX
 
 struct object {
     struct link link; /* key: client << 32 | handle */
@@ -70,7 +72,8 @@ struct object {
     struct client *client;
     struct object *device; /* itself, or the device that it is below; NULL: none */
     struct memory *memory;
-    uint64_t serial, space_serial;
+    uint64_t serial;
+    uint64_t space_serial; /* of that by which it is in the tenant's own address space, or SPACE_ITSELF; 0: in none (space.c) */
     uint64_t made; /* group, channel: not before this serial; 0: it was found */
     uint64_t asked; /* group: the timeslice that its owner asked for */
     struct object *same_before, *same_after; /* group: other handles of it, in a ring; NULL: none were made */
@@ -87,9 +90,7 @@ struct object {
     bool is_stopped; /* channel: by rm_freeze */
     bool has_asked; /* group */
     bool is_found; /* group: it was not seen to be made */
-    bool
-        has_space; /* it is in the tenant's own address space, or is one, by an ALLOC of the guard's: while `space` is what it was (space.c) */
-    uint32_t space; /* by which it is: an address space, a context share, a group or a device of its client; 0: by itself */
+    uint32_t space; /* that one's handle, in the same client: an address space, a context share, a group or a device */
     bool is_foreign; /* a duplicate of an object of the host's (MPS) or another tenant's */
     bool is_counted; /* in its client's maker's `reported` */
     uint8_t context_state; /* group, channel without one: preempt.c */

@@ -29,7 +29,7 @@ static void open_bed (bool has_space)
     tenant->current = &tenant->processes[0];
     tenant->copy = open ("/dev/null", O_RDWR | O_CLOEXEC);
     device = tracker_add (tenant->rm, SERIAL, CLIENT, CLIENT, DEVICE, CLASS_DEVICE);
-    device->has_space = has_space;
+    device->space_serial = has_space ? SPACE_ITSELF : 0;
 }
 
 /* The driver made the device. */
