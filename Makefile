@@ -120,9 +120,10 @@ $(KUBELET): $(wildcard nvc/kube/proto/*.proto) | bootstrap-venv
 	@mkdir -p $(@D)
 	@$(VENV)/python -m grpc_tools.protoc -Invc/kube/proto --descriptor_set_out=$@.new $^ && mv $@.new $@
 
-## install        into PREFIX (and DESTDIR for packages): commands, manual pages, completion, units; enables nothing
+## install        into PREFIX (and DESTDIR for packages): commands, manual pages, completion, units; enables nothing.
+##                EXTRAS=kube: what nvc-py kube needs, too
 install: bootstrap-venv native
-	@PYTHON='$(PYTHON)' PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' tools/install
+	@PYTHON='$(PYTHON)' PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' EXTRAS='$(EXTRAS)' tools/install
 
 ## uninstall      remove what install put there, unless an engine names it
 uninstall:

@@ -27,15 +27,17 @@ PACKAGES = {
     "rich": "python3-rich",
 }
 MAINTAINER = "nvc-py maintainers <maintainers@nvc-py.invalid>"
+#: The same of the extra kube, which most nodes do not need.
+KUBE_PACKAGES = {"grpcio": "python3-grpcio", "protobuf": "python3-protobuf", "kubernetes": "python3-kubernetes"}
 #: NVIDIA's packages install programs of the same names, and their refresh service writes the same CDI spec.
 INSTEAD_OF = ("libnvidia-container-tools", "nvidia-container-toolkit", "nvidia-container-toolkit-base")
 
 
-def requirements() -> list[tuple[str, str]]:
-    """(name, oldest version or "") of everything setup.cfg requires at run time."""
+def requirements(section: str = "options", key: str = "install_requires") -> list[tuple[str, str]]:
+    """(name, oldest version or "") of everything setup.cfg requires at run time, or for an extra."""
     setup = configparser.ConfigParser()
     setup.read(CHECKOUT / "setup.cfg")
-    found = [re.fullmatch(r"([\w.-]+)(?:>=([\w.]+))?.*", line) for line in setup["options"]["install_requires"].split()]
+    found = [re.fullmatch(r"([\w.-]+)(?:>=([\w.]+))?.*", line) for line in setup[section][key].split()]
     return [(match[1], match[2] or "") for match in found if match]
 
 
@@ -51,13 +53,14 @@ def control(root: Path, version: str, architecture: str) -> str:
     for name, least in requirements():
         if package := PACKAGES[name]:
             depends.append(f"{package} (>= {least})" if least else package)
+    kube = [f"{KUBE_PACKAGES[name]} (>= {least})" for name, least in requirements("options.extras_require", "kube")]
     size = sum(file.lstat().st_size + 1023 for file in root.rglob("*") if not file.is_dir()) // 1024
     instead = ", ".join(INSTEAD_OF)
     return (
         f"Package: nvc-py\nVersion: {version}\nArchitecture: {architecture}\n"
         f"Maintainer: {MAINTAINER}\n"
         f"Installed-Size: {size}\nDepends: {', '.join(depends)}\n"
-        "Suggests: podman | docker.io | containerd | cri-o, runc | crun\n"
+        f"Suggests: podman | docker.io | containerd | cri-o, runc | crun, {', '.join(kube)}\n"
         f"Conflicts: {instead}\nReplaces: {instead}\nProvides: {instead}\n"
         "Section: admin\nPriority: optional\n"
         "Description: lets containers use NVIDIA GPUs, whole or a limited part\n"

@@ -1,7 +1,8 @@
 """Copy what the commands require from the environment that runs this into a directory; nothing is fetched.
 
 usage: .venv/bin/python tools/dependencies.py TARGET
-Environment: REQUIREMENTS, one a line (default: what setup.cfg requires).
+Environment: REQUIREMENTS, one a line (default: what setup.cfg requires); EXTRAS, extras of setup.cfg with a space
+between them: what they require, too.
 """
 
 from __future__ import annotations
@@ -39,7 +40,12 @@ def main(target: str) -> int:
     setup = configparser.ConfigParser()
     setup.read(Path(__file__).resolve().parents[1] / "setup.cfg")
     text = os.environ.get("REQUIREMENTS", setup["options"]["install_requires"])
+    extras = setup["options.extras_require"]
     try:
+        for extra in os.environ.get("EXTRAS", "").split():
+            if extra not in extras:
+                raise ValueError(f"setup.cfg has no extra {extra}; a node's is kube")
+            text += extras[extra]
         there = closure([line for line in text.splitlines() if line and not line.startswith("#")])
     except (ValueError, InvalidRequirement) as error:
         print(f"dependencies: {error}", file=sys.stderr)

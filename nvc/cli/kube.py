@@ -153,7 +153,8 @@ def check(
     # An administrator's machine is no node: only the cluster is looked at.
     chosen = areas or (tuple(checking.AREAS) if os.path.isdir(kubelet) else ("cluster",))
     if "cluster" in chosen:
-        cluster = checking.Cluster(api.connect(api.kubeconfig(kubeconfig)), node)
+        with _extras():
+            cluster = checking.Cluster(api.connect(api.kubeconfig(kubeconfig)), node)
     seen = checking.Seen(Probe(host), cluster, agent=_ask_agent, cdi=cdi_dir, kubelet=kubelet)
     found = list(runner.run(checking.checks(seen, chosen), seen.probe, general.timeout))
     if as_json:
@@ -241,8 +242,10 @@ def _serve(
 ) -> None:
     from nvc.agent.journal import Journal
     from nvc.kube import places
-    from nvc.kube.plugin import Plugin, Service
     from nvc.kube.plugin_health import Health
+
+    with _extras():
+        from nvc.kube.plugin import Plugin, Service
 
     journal = Journal()
     where = places.find(host, inventory.gpus)
@@ -353,5 +356,7 @@ def _extras() -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise InitializationError(
             f"the Python module {error.name} is missing",
-            hint="nvc-py kube needs grpcio, protobuf and kubernetes: pip install 'nvc-py[kube]'",
+            hint="it is of the extra kube: make install EXTRAS=kube; beside the Debian package apt install "
+            "python3-grpcio python3-protobuf python3-kubernetes; beside the wheel pip install grpcio protobuf "
+            "kubernetes",
         ) from error

@@ -55,7 +55,7 @@ def main(arguments: Sequence[str], program: str, library: Library | None = None,
     except BrokenPipeError:
         return 1  # the reader of the output has closed it: nothing to report, and nowhere to report it
     except ModuleNotFoundError as error:
-        hint = f"install what {program} depends on for {sys.executable}: make install, or pip install nvc-py"
+        hint = f"install what {program} depends on for {sys.executable}: make install, or the package or wheel again"
         return invocation.fail(f"{program}: the Python module {error.name} is missing", f"{program}: hint: {hint}\n", 1)
     except KeyboardInterrupt:
         return invocation.fail(f"{program}: interrupted", "", 130)

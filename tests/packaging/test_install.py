@@ -234,6 +234,29 @@ def test_an_installation_that_fails_leaves_the_old_one(prefix: Path) -> None:
     assert ["nvc-py", "systemd", "udev"] == sorted(os.listdir(prefix / "lib"))
 
 
+def cluster_check(prefix: Path, kubeconfig: Path) -> tuple[int, str]:
+    """Exit code and messages of the command that looks at a cluster."""
+    command = [prefix / "bin/nvc-py", "kube", "check", "--only=cluster", f"--kubeconfig={kubeconfig}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stderr
+
+
+def test_the_extra_for_kubernetes_is_installed_when_it_is_asked_for(prefix: Path, tmp_path: Path) -> None:
+    """No installation had it but a wheel's, and the remedy was a pip install of a name that no registry has from us."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text("{}")
+    code, told = cluster_check(prefix, kubeconfig)
+    assert 1 == code and "make install EXTRAS=kube;" in told and "apt install python3-grpcio" in told, told
+
+    done = script("install", str(tmp_path / "with"), EXTRAS="kube")
+    assert 0 == done.returncode, done.stdout + done.stderr
+    code, told = cluster_check(tmp_path / "with", kubeconfig)
+    assert 1 == code and "kubeconfig: Invalid kube-config file" in told and "module" not in told, told
+
+    done = script("install", str(tmp_path / "not"), EXTRAS="kub")
+    assert 1 == done.returncode and "setup.cfg has no extra kub;" in done.stderr
+
+
 @pytest.mark.parametrize("prefix", ["usr", "", "/opt/a b", "/opt/$(x)", "/opt/a|b", "/opt/a\nb"])
 def test_a_prefix_that_cannot_be_is_refused(prefix: str, tmp_path: Path) -> None:
     done = script("install", prefix, str(tmp_path))

@@ -57,6 +57,11 @@ def test_every_requirement_has_its_debian_package() -> None:
     setup.read(CHECKOUT / "setup.cfg")
     assert len(setup["options"]["install_requires"].split()) == len(debian.requirements())
     assert set(debian.PACKAGES) == {name for name, _ in debian.requirements()}
+    kube = debian.requirements("options.extras_require", "kube")
+    assert kube and set(debian.KUBE_PACKAGES) == {name for name, _ in kube}
+    assert set(debian.KUBE_PACKAGES.values()) <= set(
+        re.findall(r"[\w-]+", debian.control(CHECKOUT / "docs", "1", "amd64"))
+    )
 
 
 def test_the_refresh_may_open_the_gpus_nodes() -> None:
