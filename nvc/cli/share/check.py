@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from nvc.agent.status import NO_TENANT, ask
-from nvc.base.errors import InputError, NvcError
+from nvc.base.errors import InputError, NvcError, PrivilegeError
 from nvc.cli.settings import Settings
-from nvc.guard.registered import control
+from nvc.guard.registered import SECONDS, control
 from nvc.request.injection import ShareRequest
 from nvc.share import abi, memory, policyfile
 from nvc.share.policy import as_gpu_share, guarded, origins
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 SHARE, GUARD = "nvc.share", "nvc.guard"
 #: Enforcers that a container would have, and what it is where there is none.
 HELD, LIBRARY, REFUSED = "guard", "library", "refused"
-#: Seconds to wait for the agent.
-_PATIENCE_S = 2.0
 
 
 @click.command("check")
@@ -112,7 +110,10 @@ def answer(settings: Settings | None, request: ShareRequest, devices: Sequence[s
     behind, alone = _enforcers(guarded(policy, resolved), request, driver.nvrm_version)
     if resolved.needs_guard:
         behind, alone = (HELD if held == HELD else REFUSED for held in (behind, alone))
-    agent = _agent(directory) if behind == HELD else ""
+    agent = ""
+    if behind == HELD:
+        agent, starts = _agent(directory)
+        behind = HELD if starts else REFUSED
     return {
         "outcome": "share" if {behind, alone} != {REFUSED} else REFUSED,
         "source": resolved.source,
@@ -167,18 +168,18 @@ def _enforcers(policy: Policy, request: ShareRequest, version: str) -> tuple[str
     return (HELD if abi.knows(version) else without), without
 
 
-def _agent(directory: str) -> str:
-    """Whether it answers."""
+def _agent(directory: str) -> tuple[str, bool]:
+    """Whether it answers, and whether a container starts behind nvc-runtime now: not where an agent is silent."""
     try:
-        with Client(control(directory), _PATIENCE_S, wait=_PATIENCE_S) as client:
+        with Client(control(directory), SECONDS, wait=SECONDS) as client:
             ask(
                 client, after=NO_TENANT
             )  # a connection alone says nothing: the socket's queue has room for a stopped one
     except NoAgent:
-        return f"none at {directory}; until one runs, as with other runtimes"
+        return f"none at {directory}; until one runs, as with other runtimes", True
     except NvcError as error:
-        return str(error)
-    return directory
+        return str(error), isinstance(error, PrivilegeError)  # who may not ask it cannot tell
+    return directory, True
 
 
 def _print(found: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,21 @@ def test_the_enforcer_is_said_for_both_kinds_of_runtime(check: Check) -> None:
     assert fixed["nvc-runtime"] == "guard", "an annotation does not change what is fixed"
     required = json.loads(check("--json", "--fixed=mem=1Gi", more='guard = "require"')[1])["enforcer"]
     assert (required["nvc-runtime"], required["other runtimes"]) == ("guard", "refused")
+
+
+@pytest.mark.timeout(60)
+def test_an_agent_that_does_not_answer_lets_no_container_start(check: Check, tmp_path: Path) -> None:
+    """It said that the guard enforces the share, and 0 where guard = "require" left nothing that starts."""
+    (tmp_path / "none").mkdir()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
+        silent.bind(f"{tmp_path}/none/control")
+        silent.listen()
+        code, out, _ = check("--json")
+        enforcer = json.loads(out)["enforcer"]
+        assert (code, enforcer["nvc-runtime"], enforcer["other runtimes"]) == (0, "refused", "library")
+        assert "does not answer" in enforcer["agent"]
+    code, out, _ = check(more='guard = "require"')  # it was killed, and its socket is there
+    assert (code, "with nvc-runtime: does not start (agent: agent error: " in out) == (1, True), out
 
 
 def test_people_read_it_in_lines(check: Check) -> None:
