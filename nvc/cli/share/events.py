@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import time
@@ -55,15 +56,29 @@ def events(as_json: bool, since: str | None, follow: bool, container: str, kind:
         source = _from_agent(socket)
     else:
         source = _from_journal(begin(since or USUAL, time.time()), follow=follow)
+    others: set[str] = set()
+    shown = False
     try:
         for event in source:
+            others.add(_value(event["event"]))
             if kind and event.get("event") not in kind:
                 continue
             if container and not str(event.get("container", "")).startswith(container):
                 continue
             click.echo(json.dumps(event) if as_json else line(event))
+            shown = True
     except KeyboardInterrupt:
         return
+    if not shown:
+        click.echo(_nothing(since or USUAL, others), err=True)
+
+
+def _nothing(since: str, others: set[str]) -> str:
+    """Why nothing was printed: an empty output looks like a node on which nothing was refused."""
+    if others:
+        return f"none of these events since {since}; there are {', '.join(sorted(others))}"
+    readers = "" if os.geteuid() == 0 else "; root and the groups adm and systemd-journal may read it"
+    return f"the journal of {UNIT} has no event since {since}{readers}"
 
 
 def begin(text: str, now: float) -> float:

@@ -140,6 +140,15 @@ def test_a_journal_that_may_not_be_read_is_an_error(events: Events, journal: Pat
     assert "permission denied" in err
 
 
+def test_an_empty_answer_says_why_it_is_empty(events: Events, journal: Path, tmp_path: Path) -> None:
+    """A mistyped kind, and a journal that the user may not read, looked like a node that refused nothing."""
+    assert events("--kind=denied", "--since=10m") == (0, "", "none of these events since 10m; there are denial, gone\n")
+    (tmp_path / "bin/journalctl").write_text("#!/bin/sh\n")
+    code, out, err = events("--json")
+    assert (0, "") == (code, out)
+    assert err.startswith("the journal of nvc-agent.service has no event since 1h")
+
+
 def test_new_events_come_from_the_agent_also_when_it_was_gone(tmp_path: Path) -> None:
     path = str(tmp_path / "control")
     over = threading.Event()
