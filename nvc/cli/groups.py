@@ -17,7 +17,7 @@ from nvc.base.errors import InputError
 from nvc.base.nearest import did_you_mean
 from nvc.cli import reference
 from nvc.cli.compat.getopt import ArgumentError
-from nvc.cli.options import GROUPS
+from nvc.cli.options import GROUPS, place
 from nvc.cli.settings import Settings
 
 if TYPE_CHECKING:
@@ -157,7 +157,8 @@ def _wrong(error: click.UsageError, program: str) -> ArgumentError:
         return ArgumentError(program, message)
     if isinstance(error, click.NoSuchOption):
         message = f"no such option: {error.option_name}"
-        hint = did_you_mean(error.option_name, (name for param in context.command.params for name in param.opts))
+        near = did_you_mean(error.option_name, (name for param in context.command.params for name in param.opts))
+        hint = place(error.option_name, program) or near
     elif isinstance(context.command, click.Group) and (found := _COMMAND.match(message)):
         names = context.command.list_commands(context)
         message = f"unknown command '{found[1]}'; there are {', '.join(names)}"

@@ -15,7 +15,7 @@ from nvc.base.errors import NvcError, UsageError, reason
 from nvc.base.log import Log, debug_file, open_log
 from nvc.base.nearest import did_you_mean
 from nvc.cli import options, settings, text
-from nvc.cli.compat.getopt import REFERENCE, ArgumentError, Parsed, parse
+from nvc.cli.compat.getopt import REFERENCE, ArgumentError, Parsed, UnknownOption, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,7 +108,11 @@ class _Invocation:
     def command(self, command: str, rest: list[str], parsed: Parsed) -> int:
         rows, operands = options.COMMANDS[command]
         name = f"{self.program} {command}"
-        chosen = parse(name, rest, rows, in_order=False)
+        try:
+            chosen = parse(name, rest, rows, in_order=False)
+        except UnknownOption as error:
+            error.hint = options.place(error.option, self.program) or error.hint
+            raise
         if chosen.action:
             return self.act(chosen, command)
         if len(chosen.operands) > len(operands):

@@ -185,6 +185,12 @@ SUMMARIES: dict[str, str] = {
 }
 
 
+def place(option: str, program: str) -> str:
+    """Where an option stands that the command does not have, "" for one that the program does not have either."""
+    known = [row for row in GLOBAL if f"--{row.long}" == option]
+    return f"it stands before the command: {program} {option} ..." if known else ""
+
+
 def rows(command: str) -> tuple[Option, ...]:
     """The options of a command; "" is the program itself."""
     return COMMANDS[command][0] if command else GLOBAL

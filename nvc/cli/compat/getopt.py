@@ -78,6 +78,14 @@ class ArgumentError(UsageError):
         self.usage = usage
 
 
+class UnknownOption(ArgumentError):
+    """A long option that is in no row. option: without its value."""
+
+    def __init__(self, program: str, word: str, hint: str) -> None:
+        super().__init__(program, f"unrecognized option '{word}'", hint=hint)
+        self.option = word.partition("=")[0]
+
+
 class Parsed:
     """What was on a command line.
 
@@ -179,7 +187,7 @@ def _find(program: str, word: str, name: str, options: Sequence[Option]) -> Opti
     candidates = [option for option in candidates if not option.extra] or candidates
     if not candidates:
         hint = did_you_mean(name, (option.long for option in options), shown="--{}")
-        raise ArgumentError(program, f"unrecognized option '{word}'", hint=hint)
+        raise UnknownOption(program, word, hint)
     if len(candidates) > 1:
         names = "".join(f" '--{option.long}'" for option in candidates)
         raise ArgumentError(program, f"option '{word}' is ambiguous; possibilities:{names}")

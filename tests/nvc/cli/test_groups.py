@@ -64,6 +64,18 @@ def test_wrong_arguments_are_one_like_everywhere(command: Command, sample_group:
     )
 
 
+@pytest.mark.parametrize("words", [("sample", "end", "--timeout=5"), ("list", "--timeout=5"), ("info", "--root", "/x")])
+def test_an_option_of_the_program_has_its_place_told(
+    words: tuple[str, ...], command: Command, sample_group: None
+) -> None:
+    """doctor's own help speaks of --timeout, and `nvc-py doctor --timeout 5` had no such option."""
+    option = words[-2] if words[-1] == "/x" else words[-1].partition("=")[0]
+    code, out, err = command(*words, program="nvc-py")
+    assert (code, out) == (1, "")
+    assert f"nvc-py: hint: it stands before the command: nvc-py {option} ...\n" in err
+    assert "hint" not in command("sample", "end", "--nothing-like-it").err
+
+
 def test_our_errors_are_told_as_everywhere(command: Command, sample_group: None) -> None:
     assert command("sample", "end", "fail").err == (
         "nvidia-container-cli: input error: not like this\nnvidia-container-cli: hint: like that\n"
