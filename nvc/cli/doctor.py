@@ -4,17 +4,26 @@ this)."""
 from __future__ import annotations
 
 import os
+import sys
 
 import click
 
 from nvc.agent.status import ask
 from nvc.base.progress import waiting
+from nvc.cli.main import OUR_PROGRAM, REFERENCE_PROGRAM
 from nvc.cli.settings import Settings
 from nvc.doctor import cgroup, kernel, report, runner, table
 from nvc.doctor.finding import worst
 from nvc.doctor.probe import AgentSeen, Probe
 from nvc.driver import pageable
 from nvc.share import protocol
+
+
+def _own() -> str:
+    """The path of this program, "" where it was not started as a command that is installed."""
+    path = sys.argv[0]
+    installed = path.startswith("/") and os.path.basename(path) in (OUR_PROGRAM, REFERENCE_PROGRAM)
+    return path if installed and os.access(path, os.X_OK) else ""
 
 
 def ask_agent() -> AgentSeen | None:
@@ -71,6 +80,7 @@ def doctor(
             kernel_calls=kernel.try_calls,
             ask_filters=cgroup.ask_filters,
             ask_pageable=pageable.ask,
+            own=_own(),
             libraries=preload.directory(),
             ask_agent=ask_agent,
         )

@@ -25,9 +25,10 @@ def lxc(probe: Probe) -> Iterator[Finding]:
     if not probe.system(_LXC_HOOK).exists():
         yield note(f"{_LXC_HOOK} is missing: LXC cannot add GPUs", "sudo apt-get install lxc")
     elif not probe.program(_CLI):
+        ours = probe.program("nvc-py") or probe.own
         yield warning(
             f"LXC's hook calls {_CLI}, which is not in {':'.join(probe.search)}",
-            f"sudo ln -s {shlex.quote(probe.program('nvc-py') or '/usr/bin/nvc-py')} /usr/local/bin/{_CLI}",
+            f"sudo ln -s {shlex.quote(ours)} /usr/local/bin/{_CLI}" if ours else "sudo make install",
         )
     else:
         yield ok(f"LXC's hook finds {probe.program(_CLI)}")

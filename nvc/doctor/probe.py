@@ -41,8 +41,9 @@ class Probe:
     the inventory, with NVML; raises NvcError. kernel_calls: feature -> "" or why it is missing. ask_filters: queries
     the device filters of a cgroup by its path; raises OSError. ask_pageable: whether pageable system memory can lie in
     video memory, as ``nvc.driver.pageable.ask``; raises OSError. uid: of the caller. search: the
-    directories of programs. libraries: of the preloaded libraries of shares, "" when they are nowhere. ask_agent: what
-    the agent says, None where none was ever started; raises NvcError.
+    directories of programs. own: the program that runs, "" where it is not installed. libraries: of the preloaded
+    libraries of shares, "" when they are nowhere. ask_agent: what the agent says, None where none was ever started;
+    raises NvcError.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Probe:
         ask_pageable: Callable[[Host], str] = lambda host: OFF,
         uid: int | None = None,
         search: tuple[str, ...] = PATH,
+        own: str = "",
         libraries: str = "",
         ask_agent: Callable[[], AgentSeen | None] = lambda: None,
     ) -> None:
@@ -63,6 +65,7 @@ class Probe:
         self.kernel_root = kernel
         self.uid = os.geteuid() if uid is None else uid
         self.search = search
+        self.own = own
         self.libraries = libraries
         self._ask = ask
         self.kernel_calls = kernel_calls

@@ -232,7 +232,7 @@ SOFTWARE = (
         "share",
         share.agent,
         "the agent's answer, and its version",
-        "without it no container has a guard, and time is divided where programs call CUDA",
+        "without it no container that starts gets a guard",
     ),
     Check(
         "share-guards",

@@ -34,6 +34,7 @@ class Tree:
         self.calls = {"openat2": "", "memfd": ""}
         self.uid = 0
         self.libraries = ""
+        self.own = ""
         self.agent: Callable[[], AgentSeen | None] = lambda: None
         self.filters: Callable[[str], None] = lambda path: None
         self.pageable: Callable[[Host], str] = lambda host: OFF
@@ -147,6 +148,7 @@ class Tree:
             ask_filters=self.filters,
             ask_pageable=self.pageable,
             uid=self.uid,
+            own=self.own,
             libraries=self.libraries,
             ask_agent=lambda: self.agent(),
         )

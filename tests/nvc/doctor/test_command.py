@@ -136,6 +136,13 @@ def test_the_remedy_for_lxc_links_to_a_program_that_is_there(make_tree: Callable
     (found,) = tree.examine("engine-lxc")
     assert found.fix == "sudo ln -s /usr/bin/nvc-py /usr/local/bin/nvidia-container-cli"
 
+    # Below a prefix outside of PATH: /usr/bin/nvc-py was named all the same, and was not there.
+    tree.remove("usr/bin/nvc-py")
+    assert [one.fix for one in tree.examine("engine-lxc")] == ["sudo make install"]
+    tree.own = "/opt/nvc-py/bin/nvc-py"
+    (found,) = tree.examine("engine-lxc")
+    assert found.fix == "sudo ln -s /opt/nvc-py/bin/nvc-py /usr/local/bin/nvidia-container-cli"
+
 
 def test_nvml_that_hangs(
     doctor: Callable[..., Ran], make_tree: Callable[[str], Tree], capfd: pytest.CaptureFixture[str]
