@@ -22,7 +22,7 @@ ALIASES = ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
 #: name, value shown in the help ("" for a switch), what it does
 OPTIONS = (
     ("debug", "FILE", "write what is done to FILE"),
-    ("config", "PATH", "configuration file, in place of /etc/nvidia-container-runtime/config.toml"),
+    ("config", "PATH", "configuration file, in place of /etc/nvc/config.toml (or else the toolkit's)"),
     ("sim", "DIR", "use the simulated machine in DIR (see nvc-py sim)"),
     ("share-fixed", "SPEC", "the container's share, whatever it asks for itself"),
     ("timeout", "SECONDS", f"limit of every wait, {DEFAULT_TIMEOUT:g} when not given"),

@@ -109,4 +109,6 @@ def reason(error: OSError) -> str:
     """The errno text in the form the reference prints: lower case, without number and path."""
     import os
 
-    return os.strerror(error.errno).lower() if error.errno else str(error).lower()
+    # What this program raised has words of its own, such as "not a regular file" with EINVAL.
+    own = error.strerror if type(error) is OSError else ""
+    return own.lower() if own else os.strerror(error.errno).lower() if error.errno else str(error).lower()

@@ -137,9 +137,23 @@ def _decode(data: bytes, name: str) -> None:
         raise InputError(f"{name}:{line}: {error.message[len(name) + 2 :]}", hint=error.hint) from None
 
 
+def _address(name: str) -> None:
+    """Raises InputError for an [agent] metrics that is no address: the agent runs without, and only its log says so."""
+    from nvc.agent.metrics.server import parse
+
+    content, written = _read(name)
+    address = content.get("agent", {}).get("metrics", "")
+    try:
+        if address and not config_file.is_toolkits(name):
+            parse(address)
+    except InputError as error:
+        raise InputError(f"{_place(name, written, 'agent.metrics')}: {error.message}", hint=error.hint) from None
+
+
 def _checked(name: str) -> dict[str, str]:
     try:
         _decode(_bytes(name), name)
+        _address(name)
     except InputError as error:
         return {"file": name, "problem": error.message, "hint": error.hint}
     return {"file": name, "problem": "", "hint": ""}

@@ -6,6 +6,7 @@ import pytest
 
 from hook.arguments import ALIASES, OPTIONS, STAGES, Arguments, parse, usage
 from nvc.base.errors import UsageError
+from nvc.doctor.host import CONFIGS
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -73,6 +74,8 @@ def test_help_names_every_option_and_stage() -> None:
 
     assert [word for word in (*STAGES, *(f"--{name}" for name, _, _ in OPTIONS)) if word not in text] == []
     assert max(len(line) for line in text.splitlines()) <= 100
+    # The file that counts first: it named the toolkit's alone.
+    assert f"in place of {CONFIGS[0]} " in text
 
 
 @pytest.mark.parametrize(

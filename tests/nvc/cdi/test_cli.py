@@ -202,6 +202,8 @@ def test_validate_finds_what_a_driver_upgrade_took_away(run: Run, sim: str, tmp_
 def test_validate_of_a_missing_file(run: Run, tmp_path: Path) -> None:
     code, out, _ = run("cdi", "validate", str(tmp_path / "x.yaml"))
     assert (code, out) == (1, f"{tmp_path}/x.yaml: (file): no such file or directory\n")
+    code, out, _ = run("cdi", "validate", str(tmp_path))
+    assert (code, out) == (1, f"{tmp_path}: (file): not a regular file\n"), "it was: invalid argument"
 
 
 def test_validate_takes_files_or_directories(run: Run, tmp_path: Path) -> None:

@@ -293,6 +293,7 @@ def test_show_says_where_a_value_comes_from(ours: Command, tmp_path: Path) -> No
         ("\n[share]\ndefualt = ''\n", 3, "share.defualt is unknown"),
         ('[share]\nclamp = true\nmaximum = "mme=1Gi"\n', 3, "share.maximum: share: unknown setting 'mme=1Gi'"),
         ("[agent]\nslots = 0\n", 2, "agent.slots is not a number"),
+        ('[agent]\n\nmetrics = "9400"\n', 3, "[agent] metrics: '9400' is no address and port"),
         ('[nvidia-container-runtime]\nmode = "x"\n', 2, "nvidia-container-runtime.mode: invalid mode"),
     ],
 )
