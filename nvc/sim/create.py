@@ -55,7 +55,8 @@ def create(
         os.chmod(building, 0o755)
         _put_in_place(building, directory, old)
     except OSError as error:
-        raise DetectionError(f"cannot create {directory}: {error.filename or ''}: {reason(error)}") from error
+        where = f"{error.filename}: " if error.filename else ""
+        raise DetectionError(f"cannot create {directory}: {where}{reason(error)}") from error
     finally:
         os.umask(umask)
         shutil.rmtree(building, ignore_errors=True)

@@ -130,7 +130,7 @@ def _pids(pid: int | None, container: str | None) -> tuple[int, ...]:
     from nvc.guard import attach as attaching
 
     if (pid is None) == (container is None):
-        raise UsageError("say --pid or --container", hint="nvc-py share attach --pid 4711 --weight 30")
+        raise UsageError("say --pid or --container, one of them", hint="--pid 4711, or --container 4f0c")
     return (pid,) if pid is not None else attaching.of_container(container or "", share_store.chosen())
 
 
@@ -139,7 +139,7 @@ def _by_agent(verb: str, path: str, pid: int | None, container: str | None, **fi
     from nvc.share.protocol import CONTROL, Client, NoAgent
 
     if (pid is None) == (container is None):
-        raise UsageError("say --pid or --container", hint="nvc-py share attach --pid 4711 --weight 30")
+        raise UsageError("say --pid or --container, one of them", hint="--pid 4711, or --container 4f0c")
     try:
         with Client(path or CONTROL) as client:
             return client.call(verb, pid=pid, container=container, **fields)

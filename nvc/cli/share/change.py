@@ -74,7 +74,9 @@ def set_share(
         inside.lower(wanted, selector, as_json=as_json)
         return 0
     if len(arguments) != 2:
-        raise UsageError("set takes a container and words", hint="nvc-py share set CONTAINER mem=10Gi; see share ls")
+        raise UsageError(
+            "set takes a container and a share spec", hint="nvc-py share set CONTAINER mem=10Gi; see share ls"
+        )
     with store.find(arguments[0], share_store.chosen()) as entry:
         if check:
             return _would_change(entry, settings, wanted, selector, force=force, as_json=as_json)

@@ -90,7 +90,8 @@ def _pairs(option: str, words: Iterable[str]) -> dict[str, str]:
     pairs = [word.partition("=") for word in words]
     for name, equals, _ in pairs:
         if not name or not equals:
-            raise InputError(f"{option} {name!r} has no value", hint=f"{option} NAME=VALUE")
+            lacks = "value" if name else "name"
+            raise InputError(f"{option} {name + equals!r} has no {lacks}", hint=f"{option} NAME=VALUE")
     return {name: value for name, _, value in pairs}
 
 

@@ -184,7 +184,8 @@ def test_set_keeps_to_the_maximum_unless_forced(share: Share, container: str) ->
     ("words", "named"),
     [
         (("set", "abc"), "not a setting"),
-        (("set", "mem=1Gi"), "takes a container and words"),
+        (("set", "mem=1Gi"), "takes a container and a share spec"),
+        (("detach",), "hint: --pid 4711, or --container 4f0c"),
         (("set", "xyz", "mem=1Gi"), "no container 'xyz'"),
         (("set", "abc", "mem=lots"), "mem='lots'"),
         (("set", "abc", "off"), "not for one GPU"),

@@ -129,6 +129,7 @@ def test_wrong_words_get_a_message(check: Check, words: list[str]) -> None:
     code, out, err = check(*words)
     assert (code, out) == (1, "")
     assert err.startswith("nvc-py: ")
+    assert ("'=' has no name" in err) == (words == ["--env==1"]), err
 
 
 def test_a_range_is_shown_and_needs_the_guard(check: Check) -> None:
