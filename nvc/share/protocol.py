@@ -26,7 +26,7 @@ from rpc.codec import CodecError, dumps, loads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any, Self
 
 #: The agent's directory (root, 0711), and in it: the control socket, the one that runtimes send listeners to.
@@ -248,9 +248,13 @@ class Client:
         """The fields of the reply to what was said. Raises AgentError, or the NvcError that the agent answered with."""
         return result(self._message())
 
-    def events(self) -> Iterator[dict[str, Any]]:
-        """Events from now on, until the agent or the caller ends; waits without a limit. Raises AgentError."""
+    def events(self, begun: Callable[[], None] = lambda: None) -> Iterator[dict[str, Any]]:
+        """Events from now on, until the agent or the caller ends; waits without a limit. Raises AgentError.
+
+        begun: called when the agent has answered that it sends them.
+        """
         self.call("events")
+        begun()
         self._timeout = None
         while True:
             try:

@@ -156,10 +156,16 @@ def _from_journal(since: float, *, follow: bool) -> Iterator[dict[str, Any]]:
 
 def _from_agent(socket: str) -> Iterator[dict[str, Any]]:
     client = Client(socket)  # the first time, an agent that is not there ends it
+    why = ""
+
+    def begun() -> None:
+        if why:
+            click.echo("the agent is there again", err=True)
+
     while True:
         with client:
             try:
-                yield from client.events()
+                yield from client.events(begun)
                 why = "the agent ended"
             except AgentError as error:
                 why = error.message
@@ -170,5 +176,4 @@ def _from_agent(socket: str) -> Iterator[dict[str, Any]]:
                 client = Client(socket)
             except AgentError:
                 continue
-            click.echo("the agent is there again", err=True)
             break

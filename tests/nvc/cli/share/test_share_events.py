@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -179,6 +180,25 @@ def test_new_events_come_from_the_agent_also_when_it_was_gone(tmp_path: Path) ->
             over.set()
             agent.close()
             following.kill()
+
+
+def test_an_agent_that_only_listens_is_not_there_again(tmp_path: Path) -> None:
+    """A connection was taken for an answer: of an agent that hangs it was said every ten seconds."""
+    path = str(tmp_path / "control")
+    command = [sys.executable, "-m", "nvc", "share", "events", "--follow", f"--agent={path}"]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
+        silent.bind(path)
+        silent.listen()
+        silent.settimeout(60)
+        with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as following:
+            try:
+                for _ in range(2):
+                    silent.accept()[0].close()
+                assert following.stderr is not None
+                told = [following.stderr.readline() for _ in range(2)]
+                assert all(line.endswith("; trying again\n") for line in told), told
+            finally:
+                following.kill()
 
 
 def test_an_agent_that_was_never_there_is_an_error(events: Events, tmp_path: Path) -> None:
