@@ -30,8 +30,10 @@ pytestmark = pytest.mark.system
 SECONDS = 2.0
 
 
-def pids(agent: RunningAgent) -> tuple[int, int]:
-    """(monitor, supervisor) of the container that started last."""
+def pids(agent: RunningAgent, count: int = 1) -> tuple[int, int]:
+    """(monitor, supervisor) of the container that started last. count: how many have started."""
+    # The monitor writes it while the container's first calls are answered.
+    assert leftovers.until(lambda: len(agent.of("monitor")) >= count, seconds=20)
     supervisor = int(agent.of("monitor")[-1]["supervisor"])
     status = Path(f"/proc/{supervisor}/status").read_text()
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("PPid:"))), supervisor
@@ -167,7 +169,7 @@ def test_another_container_goes_on(
         for _ in range(2):
             started.append(stack.enter_context(Held(wrapped, tenant(tree, "1", "1024", "0", share="mem=1Gi"))))
             assert started[-1].line() == "held"
-            guards.append(pids(agent))
+            guards.append(pids(agent, len(started)))
         lost, kept = started if order == "earlier" else reversed(started)
         monitor, supervisor = guards[0 if order == "earlier" else 1]
         first = first_process(agent, lost)
