@@ -75,7 +75,6 @@ void retained_forget_dormant (struct tenant *tenant, const struct retained_piece
 static void duplicate_all (struct tenant *tenant, const struct rm_piece *pieces, size_t count, enum probe_client to)
 {
     struct retained *retained = &tenant->retained;
-    unsigned questions = RM_COMPARED_MAX;
 
     /* One of a process that ended may have another handle by now, under which it is not found. */
     if (retained->dormant == NULL && !retained_is_sampled (retained, retained_weight (pieces, count)))
@@ -86,7 +85,6 @@ static void duplicate_all (struct tenant *tenant, const struct rm_piece *pieces,
 
         entry = retained_duplicate (tenant, pieces + i, tenant->copy, to);
         if (entry != NULL) {
-            retained_forget_dormant (tenant, entry, 0, &questions);
             entry->next = retained->freeing;
             retained->freeing = entry;
         }
@@ -110,7 +108,7 @@ void retained_before_call (struct tenant *tenant, const struct rm_call *call)
     tenant->retained.is_heap = is_heap;
     if (client == 0)
         client = handle; /* a client that frees itself */
-    tenant->retained.is_client = client == handle;
+    tenant->retained.is_client = !is_heap && client == handle;
     count = rm_pieces (tenant->rm, client, handle, &one, 1);
     if (count == 0 || guard_dup_probe (tenant->guard) == NULL)
         return;
@@ -258,6 +256,7 @@ void retained_after_call (struct tenant *tenant, bool is_made)
 {
     struct retained *retained = &tenant->retained;
     struct retained_piece *freeing = retained->freeing;
+    unsigned questions = RM_COMPARED_MAX;
     const NVOS00_PARAMETERS *freed = (const void *) tenant->head;
     const NVOS32_PARAMETERS *heap = (const void *) tenant->head;
     bool is_freed = is_made && (retained->is_heap ? heap->status : freed->status) == 0;
@@ -269,6 +268,9 @@ void retained_after_call (struct tenant *tenant, bool is_made)
     retained->freeing = NULL;
     if (retained->is_quarantined)
         pthread_mutex_lock (&tenant->guard->probe_lock);
+    /* Not before: a FREE that the driver refuses, as through another client's file, leaves what an ended process had where it is. */
+    for (const struct retained_piece *at = is_freed ? freeing : NULL; at != NULL; at = at->next)
+        retained_forget_dormant (tenant, at, 0, &questions);
     if (!is_freed)
         free_all (tenant, freeing, retained->is_quarantined ? QUARANTINE_CLIENT : PROBE_CLIENT);
     else if (retained->is_quarantined)

@@ -36,6 +36,13 @@ def uvm_heir(one: Attack) -> None:
     one.go()
 
 
+def uvm_refused(one: Attack) -> None:
+    one.begin("uvm-refused", 4, 6)
+    assert one.get("kept") == 10, "a FREE that the driver refuses leaves what is known of UVM's duplicate"
+    until(lambda: one.memory() == LIMIT, "that is all")
+    one.go()
+
+
 def uvm_slow(one: Attack) -> None:
     """A call whose struct does not come (userfaultfd) fails at once, and delays no look at what the tenant mapped."""
     one.begin("uvm-slow")

@@ -55,6 +55,7 @@ ATTACKS: dict[str, tuple[tuple[str, ...], Answers, set[str]]] = {
     "uvm": (("20",), {"kept": 10}, set()),
     "uvm-tree": ((), {"kept": 3, "freed": 0}, set()),
     "uvm-heir": (("4", "6"), {"kept": 10}, set()),
+    "uvm-refused": (("4", "6"), {"kept": 10}, set()),
     "uvm-busy": ((), {"mapped": 0, "pieces": 8}, {OVER}),
     "uvm-thread": ((), {"memory": 0, "mapped": 0, "pieces": 6}, {OVER}),
     "stalled": ((), {}, set()),

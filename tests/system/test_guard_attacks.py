@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.attacking import GIB, LIMIT, Attack, attack
-from tests.support.attacking_uvm import stalled, unseen, uvm, uvm_heir, uvm_slow, uvm_tree
+from tests.support.attacking_uvm import stalled, unseen, uvm, uvm_heir, uvm_refused, uvm_slow, uvm_tree
 from tests.support.attacks import ATTACKS, OPEN, SOURCES, TOOLS
 from tests.support.repeated import good
 from tests.support.tenants import build_static, prepare, until
@@ -368,6 +368,7 @@ EVERY = {
         uvm,
         uvm_tree,
         uvm_heir,
+        uvm_refused,
         stalled,
         uvm_slow,
         unseen,

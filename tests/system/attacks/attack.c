@@ -34,6 +34,7 @@ static const struct {
     { "churn", attack_churn },
     { "uvm-tree", attack_uvm_tree },
     { "uvm-heir", attack_uvm_heir },
+    { "uvm-refused", attack_uvm_refused },
     { "unseen", attack_unseen },
     { "uvm-child", attack_uvm_child },
     { "event-race", attack_event_race },

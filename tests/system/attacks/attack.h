@@ -105,8 +105,8 @@ attack attack_size_race, attack_command_race, attack_class_race, attack_event_ra
 attack attack_child, attack_passed, attack_queued, attack_exec, attack_bomb, attack_traced, attack_victim,
     attack_reused; /* processes.c */
 attack attack_entries, attack_uring, attack_churn, attack_unchanged, attack_batch, attack_contexts;                /* other.c */
-attack attack_uvm, attack_uvm_tree, attack_uvm_heir, attack_unseen, attack_uvm_child, attack_uvm_busy, attack_uvm_thread,
-    attack_uvm_slow, attack_uvm_heap, attack_uvm_tables; /* uvm.c */
+attack attack_uvm, attack_uvm_tree, attack_uvm_heir, attack_uvm_refused, attack_unseen, attack_uvm_child, attack_uvm_busy,
+    attack_uvm_thread, attack_uvm_slow, attack_uvm_heap, attack_uvm_tables; /* uvm.c */
 attack attack_uvm_clone, attack_uvm_exec, attack_uvm_exec_thread, attack_idle; /* heirs.c */
 attack attack_stalled; /* stalls.c */
 attack attack_uvm_path, attack_uvm_zombies; /* maps.c */

