@@ -21,6 +21,7 @@
 #include "privsep.h"
 #include "process.h"
 #include "query.h"
+#include "reach.h"
 #include "reconcile.h"
 #include "replay.h"
 #include "retained.h"
@@ -72,7 +73,7 @@ static void inherit (struct tenant *tenant, const struct rm_call *call)
     uint64_t file = rm_file_of (tenant->rm, client);
     const struct process *owner = file != tenant->current->serial ? process_by_serial (tenant, file) : NULL;
 
-    if (owner != NULL && owner->dead && call->node == RM_NODE_CONTROL)
+    if (owner != NULL && owner->dead && call->node == RM_NODE_CONTROL && reach_is_file_of (tenant->copy, client))
         rm_move_client (tenant->rm, client, tenant->current->serial);
 }
 
@@ -193,6 +194,13 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     case RM_PASS:
     case RM_PERFORM:
         break;
+    }
+    if (!held_files_have_room (tenant, call)) {
+        if (decision == RM_PERFORM)
+            rm_end (tenant->rm, call, -EMFILE);
+        guard_note (tenant, RM_TOO_MANY, number, tenant->current->pid);
+        tenant->status.refused++;
+        return failed (EMFILE);
     }
     /* What is harmless is made here too: continued, another thread could turn it into what is not. */
     tenant->status.performed++;

@@ -14,6 +14,7 @@
 #include "guard_private.h"
 #include "held_files.h"
 #include "process.h"
+#include "reach.h"
 #include "retained.h"
 #include "tenant.h"
 
@@ -110,7 +111,7 @@ static void drop (struct tenant *tenant, unsigned place, uint32_t client)
     struct retained *retained = &tenant->retained;
 
     edges_forget (&tenant->edges, retained->files[place].client);
-    rm_client_unheld (tenant->rm, retained->files[place].client);
+    rm_client_held (tenant->rm, retained->files[place].client, false);
     close_later (tenant->guard, (struct closing) { retained->files[place].file, client, .is_counted = true });
     retained->files[place] = retained->files[--retained->file_count];
 }
@@ -156,12 +157,31 @@ static void duplicate (struct tenant *tenant, uint64_t serial, const struct rm_p
     pthread_mutex_unlock (&tenant->guard->probe_lock);
 }
 
+/* Whether the current call makes what its client has by a handle. */
+static bool is_making (const struct tenant *tenant, const struct rm_call *call)
+{
+    const NVOS32_PARAMETERS *heap = (const void *) tenant->head;
+    const NVOS54_PARAMETERS *control = (const void *) tenant->head;
+
+    switch (rm_request_number (call->request)) {
+    case NV_ESC_RM_ALLOC:
+    case NV_ESC_RM_DUP_OBJECT:
+        return true;
+    case NV_ESC_RM_VID_HEAP_CONTROL:
+        return heap->function != NVOS32_FUNCTION_FREE;
+    case NV_ESC_RM_CONTROL:
+        return control->cmd == NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD ||
+               control->cmd == NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD;
+    default:
+        return false;
+    }
+}
+
 /* Whether the current call may have given its client a handle to memory, a compute channel or an address space. */
 static bool is_reason (const struct tenant *tenant, const struct rm_call *call)
 {
     const NVOS64_PARAMETERS *alloc = (const void *) tenant->head; /* the short form begins as the long one */
     const NVOS32_PARAMETERS *heap = (const void *) tenant->head;
-    const NVOS54_PARAMETERS *control = (const void *) tenant->head;
 
     /* Of channels that were found, whatever the call is about. */
     if (tenant->are_edges_old && is_scheduled (tenant, get32 (tenant->head, 0)))
@@ -173,34 +193,40 @@ static bool is_reason (const struct tenant *tenant, const struct rm_call *call)
     case NV_ESC_RM_VID_HEAP_CONTROL:
         return rm_pieces (tenant->rm, heap->hRoot, heap->data.AllocSize.hMemory, NULL, 0) != 0 ||
                rm_has_space (tenant->rm, heap->hRoot, heap->data.AllocSize.hMemory);
-    case NV_ESC_RM_DUP_OBJECT:
-        return true;
-    case NV_ESC_RM_CONTROL:
-        return control->cmd == NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD ||
-               control->cmd == NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD;
     default:
-        return false;
+        return is_making (tenant, call);
     }
 }
 
-/* More clients than any program has: as if the process of the oldest had ended, of those without channels if there is one. */
-static void make_room (struct tenant *tenant)
+/* The place of the oldest client without channels, which would run on; HELD_FILES: there is none. */
+static unsigned oldest_idle (const struct tenant *tenant)
+{
+    for (unsigned i = 0; i < tenant->retained.file_count; i++)
+        if (!is_scheduled (tenant, tenant->retained.files[i].client))
+            return i;
+    return HELD_FILES;
+}
+
+bool held_files_have_room (const struct tenant *tenant, const struct rm_call *call)
+{
+    return call->node != RM_NODE_CONTROL || tenant->retained.file_count < HELD_FILES || !is_making (tenant, call) ||
+           held_file_of (tenant, get32 (tenant->head, 0)) >= 0 || oldest_idle (tenant) != HELD_FILES;
+}
+
+/* More clients than any program has: as if the process of this one had ended. */
+static void make_room (struct tenant *tenant, unsigned place)
 {
     struct retained *retained = &tenant->retained;
     struct rm_piece *pieces;
-    unsigned place = 0;
     size_t count;
 
-    for (unsigned i = retained->file_count; i-- > 0;)
-        if (!is_scheduled (tenant, retained->files[i].client))
-            place = i;
     count = rm_pieces (tenant->rm, retained->files[place].client, retained->files[place].client, NULL, 0);
     pieces = tenant_allocate (tenant, count + 1, sizeof (*pieces));
     duplicate (tenant, retained->files[place].serial, pieces,
                rm_pieces (tenant->rm, retained->files[place].client, retained->files[place].client, pieces, count));
     free (pieces);
     edges_forget (&tenant->edges, retained->files[place].client);
-    rm_client_unheld (tenant->rm, retained->files[place].client);
+    rm_client_held (tenant->rm, retained->files[place].client, false);
     held_file_close (tenant, retained->files[place].file);
     retained->file_count--;
     memmove (retained->files + place, retained->files + place + 1, (retained->file_count - place) * sizeof (retained->files[0]));
@@ -210,30 +236,34 @@ void held_file_add (struct tenant *tenant, uint32_t client, int file, uint64_t s
 {
     struct retained *retained = &tenant->retained;
     const struct process *owner;
+    unsigned place = retained->file_count == HELD_FILES ? oldest_idle (tenant) : 0;
 
-    if (held_file_of (tenant, client) >= 0) {
+    if (held_file_of (tenant, client) >= 0 || place == HELD_FILES) {
         close (file);
         return;
     }
     if (retained->file_count == HELD_FILES)
-        make_room (tenant);
+        make_room (tenant, place);
     owner = process_by_serial (tenant, rm_file_of (tenant->rm, client));
     retained->files[retained->file_count++] = (struct held_file) { client, file,
                                                                    owner != NULL && !owner->dead ? owner->serial : serial };
+    rm_client_held (tenant->rm, client, true);
 }
 
 void held_files_after_call (struct tenant *tenant, const struct rm_call *call)
 {
     uint32_t client = get32 (tenant->head, 0); /* the first field of every such struct */
-    int file;
+    int file = -1;
 
     if (call->node != RM_NODE_CONTROL || held_file_of (tenant, client) >= 0 || !is_reason (tenant, call))
         return;
-    file = fcntl (tenant->copy, F_DUPFD_CLOEXEC, 0);
+    /* A call on another open file of the node names the client too, and is refused by the driver. */
+    if (reach_is_file_of (tenant->copy, client))
+        file = fcntl (tenant->copy, F_DUPFD_CLOEXEC, 0);
     if (file >= 0)
         held_file_add (tenant, client, file, tenant->current->serial);
-    else
-        rm_client_unheld (tenant->rm, client);
+    if (held_file_of (tenant, client) < 0)
+        rm_client_held (tenant->rm, client, false);
 }
 
 void held_file_release (struct tenant *tenant, uint32_t client)

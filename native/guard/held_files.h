@@ -20,9 +20,12 @@ struct held_file {
 /* The current call was made. If it gave its client memory, a handle to some, a channel or an address space, the client's
  * file is held. */
 void held_files_after_call (struct tenant *tenant, const struct rm_call *call);
+/* false: the current call may make what the guard could not stop, or follow, for want of room for one file more. */
+bool held_files_have_room (const struct tenant *tenant, const struct rm_call *call);
 /* The file of a client that is held; -1: none is. */
 int held_file_of (const struct tenant *tenant, uint32_t client);
-/* Holds it, and closes it in the end; at once if it is held already. serial: of the process that uses it. */
+/* Holds it, which is the client's, and closes it in the end; at once if one is held already, or if there is no room. serial: of the process that
+ * uses it. */
 void held_file_add (struct tenant *tenant, uint32_t client, int file, uint64_t serial);
 /* A client is gone: its file need not be held for it. */
 void held_file_release (struct tenant *tenant, uint32_t client);

@@ -75,17 +75,17 @@ long reach_ioctl (struct tenant *tenant, struct process *process, uint32_t reque
     return result;
 }
 
-/* Whether it is the client's file: it is asked for what no client has, and the driver looks at the client first. */
-static bool is_file_of (int file, uint32_t client)
+bool reach_is_file_of (int file, uint32_t client)
 {
-    NVA06C_CTRL_TIMESLICE_PARAMS slice = { 0 };
+    NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS class = { .hObject = client,
+                                                        .index = NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_CLASSID };
     NVOS54_PARAMETERS control = { .hClient = client,
                                   .hObject = client,
-                                  .cmd = NVA06C_CTRL_CMD_GET_TIMESLICE,
-                                  .params = (NvP64) (uintptr_t) &slice,
-                                  .paramsSize = sizeof (slice) };
+                                  .cmd = NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO,
+                                  .params = (NvP64) (uintptr_t) & class,
+                                  .paramsSize = sizeof (class) };
 
-    return reach_through (file, REQUEST_CONTROL, &control) == 0;
+    return reach_through (file, REQUEST_CONTROL, &control) == 0 && control.status == NV_OK;
 }
 
 /* Without the tenant's lock. */
@@ -98,7 +98,7 @@ static int find_without_lock (struct privsep *privsep, const struct process *pro
         enum rm_node node;
         int copy = privsep_file (privsep, process, numbers[i], &node);
 
-        if (copy >= 0 && node == RM_NODE_CONTROL && is_file_of (copy, client))
+        if (copy >= 0 && node == RM_NODE_CONTROL && reach_is_file_of (copy, client))
             return copy;
         if (copy >= 0)
             close (copy);
@@ -143,7 +143,7 @@ static bool look_for (struct tenant *tenant, struct process *process, uint64_t n
 
     if (file >= 0) {
         held_file_add (tenant, client, file, process->serial);
-        is_held = true;
+        is_held = held_file_of (tenant, client) >= 0;
     }
     if (process->dead || !process_is_there (process) || is_held) {
         process->unreached_since = 0;

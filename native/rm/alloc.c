@@ -2,6 +2,7 @@
  * client, its new object's parent, and the new object. */
 #include "nv_params.h"
 #include "page_tables.h"
+#include "space.h"
 #include "state.h"
 
 #define MEMORY_STATUS offsetof (NVOS02_PARAMETERS, status)
@@ -137,8 +138,8 @@ static bool is_about_other_client (const struct rm *rm, const struct rm_call *ca
     if (call->params == NULL)
         return false;
     if (class->kind == CLASS_DEBUGGER)
-        client = ((const NV83DE_ALLOC_PARAMETERS *) call->params)->hAppClient;
-    else if (class->number == NV01_EVENT_OS_EVENT || class->number == NV01_EVENT)
+        return space_is_others (rm, call, ((const NV83DE_ALLOC_PARAMETERS *) call->params)->hAppClient);
+    if (class->number == NV01_EVENT_OS_EVENT || class->number == NV01_EVENT)
         client = ((const NV0005_ALLOC_PARAMETERS *) call->params)->hParentClient;
     else
         return false;

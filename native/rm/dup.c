@@ -1,6 +1,7 @@
 /* RM_FREE (NVOS00), RM_DUP_OBJECT (NVOS55): the end of objects, and their further handles. */
 #include "nv_params.h"
 #include "page_tables.h"
+#include "space.h"
 #include "state.h"
 
 static enum rm_verdict refuse (struct rm *rm, struct rm_call *call, size_t at, uint32_t status, enum rm_reason reason)

@@ -1,5 +1,6 @@
 /* RM_VID_HEAP_CONTROL (NVOS32): the old way to video memory, which no CUDA uses any more and any program can. */
 #include "page_tables.h"
+#include "space.h"
 #include "state.h"
 
 /* attr, NVOS32_ATTR_LOCATION (bits 25 and 26): 0 is video memory */
@@ -58,6 +59,21 @@ static enum rm_verdict refuse (NVOS32_PARAMETERS *head, uint32_t status)
     return RM_REFUSED;
 }
 
+/* The driver frees any object by it (rmapi_deprecated_vidheapctrl.c, _nvos32FunctionFree), of which FREE has rules of its own. */
+static bool is_memory (const struct object *object)
+{
+    switch (object->kind) {
+    case CLASS_VIDEO_MEMORY:
+    case CLASS_SYSTEM_MEMORY:
+    case CLASS_VIRTUAL_RANGE:
+    case CLASS_CALLER_BOUND:
+    case CLASS_PLAIN:
+        return true;
+    default:
+        return false;
+    }
+}
+
 enum rm_verdict heap_begin (struct rm *rm, struct rm_call *call)
 {
     NVOS32_PARAMETERS *head = call->head;
@@ -75,6 +91,10 @@ enum rm_verdict heap_begin (struct rm *rm, struct rm_call *call)
     if (function == NVOS32_FUNCTION_FREE) {
         struct object *object = tracker_find (rm, head->hRoot, head->data.Free.hMemory);
 
+        if (is_guard (rm) && object != NULL && !is_memory (object)) {
+            note (rm, RM_FORBIDDEN_ESCAPE, rm_request_number (call->request));
+            return refuse (head, NV_ERR_INVALID_STATE);
+        }
         call->own.serial = object != NULL ? object->serial : 0;
         space_leaves (object);
         return RM_PERFORM;

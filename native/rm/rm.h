@@ -259,8 +259,9 @@ uint64_t rm_controls (const struct rm *rm);
 bool rm_has_object (const struct rm *rm, uint32_t client, uint32_t handle);
 /* Whether it is in the tenant's own address space, or is one (space.c). */
 bool rm_has_space (const struct rm *rm, uint32_t client, uint32_t handle);
-/* Its file can be closed from now on without a word, and another client made with its handle: nothing of it names an address space. */
-void rm_client_unheld (struct rm *rm, uint32_t client);
+/* Whether its file is held. Else it can be closed without a word, and another container's client made with its handle: nothing of it names an address
+ * space, and no call of another client names it. */
+void rm_client_held (struct rm *rm, uint32_t client, bool is_held);
 /* Whether it is a client of this file that has compute channels or groups. */
 bool rm_is_scheduled (const struct rm *rm, uint64_t file, uint32_t client);
 /* The open file that the client was made on; 0: it is not known. */

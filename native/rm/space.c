@@ -11,6 +11,7 @@
  */
 #include "nv_params.h"
 #include "page_tables.h"
+#include "space.h"
 #include "state.h"
 
 static NV0080_ALLOC_PARAMETERS device_params (const struct rm_call *call)
@@ -169,7 +170,23 @@ bool rm_has_space (const struct rm *rm, uint32_t client, uint32_t handle)
     return object != NULL && object->space_serial != 0;
 }
 
-void rm_client_unheld (struct rm *rm, uint32_t client) { space_leaves (tracker_find (rm, client, client)); }
+void rm_client_held (struct rm *rm, uint32_t client, bool is_held)
+{
+    struct object *root = tracker_find (rm, client, client);
+
+    if (root == NULL || root->kind != CLASS_CLIENT)
+        return;
+    root->client->is_held = is_held;
+    if (!is_held)
+        space_leaves (root);
+}
+
+bool space_is_others (const struct rm *rm, const struct rm_call *call, uint32_t client)
+{
+    const struct object *root = tracker_find (rm, client, client);
+
+    return client != 0 && client != get32 (call->head, 0) && (root == NULL || root->kind != CLASS_CLIENT || !root->client->is_held);
+}
 
 void space_duplicated (const struct rm *rm, const struct rm_call *call, struct object *object, const struct object *source)
 {

@@ -103,6 +103,7 @@ struct client {
     uint64_t maker; /* the name of the file that it was entered with */
     uint64_t doubt; /* any process with continued calls before this serial may have made it; 0: the maker did */
     uint64_t counted; /* objects that are */
+    bool is_held; /* rm_client_held */
     struct object *object;
     struct object *subdevices, *groups, *channels;
 };
@@ -307,21 +308,6 @@ enum evidence evidence_of (struct rm *rm, const struct rm_call *call, uint32_t c
 bool evidence_client (struct rm *rm, const struct rm_call *call, uint64_t file, uint32_t client);
 /* Whether the ledger has it by now; of no concern where the posture is the shim's. */
 bool evidence_has (struct rm *rm, const struct rm_call *call, uint32_t client, uint32_t handle);
-
-/* space.c: the address space in which a tenant's channels compute. call: an ALLOC, with its class. A device: whether it names no other
- * tenant's client; whether its default address space is its own, so that the guard makes it. Another object, below `parent` (NULL:
- * not known): whether it may be made. look remembers by what it is in the tenant's own; made: whether it still was when it was made. */
-bool space_may_be_shared (const struct rm *rm, const struct rm_call *call);
-bool space_is_private (const struct rm_call *call);
-bool space_look (const struct rm *rm, struct rm_call *call, const struct object *parent);
-/* The same of a range of VID_HEAP_CONTROL, which names this handle, or 0. */
-bool space_look_range (const struct rm *rm, struct rm_call *call, uint32_t client, uint32_t named, const struct object *parent);
-bool space_made (const struct rm *rm, const struct rm_call *call, struct object *object);
-bool space_is_own (const struct rm *rm, const struct object *object);
-/* It is about to be freed, with all below it: from now on nothing is in the tenant's own by it. */
-void space_leaves (struct object *object);
-/* A duplicate of this object; NULL: of one that is gone. */
-void space_duplicated (const struct rm *rm, const struct rm_call *call, struct object *object, const struct object *source);
 
 /* outcome.c. A continued allocation: its outcome is not seen. */
 void outcome_expect (struct rm *rm, const struct rm_call *call);

@@ -2,11 +2,14 @@
 #include "bare_tenant.h"
 #include "guard/held_files.h"
 #include "guard/process.h"
+#include "rm/nv_numbers.h"
 #include "rm/nvos.h"
 #include "rm/state.h"
 #include "tap.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -18,10 +21,31 @@
 static struct guard guard;
 static struct tenant *tenant;
 static struct object *device;
+static bool is_its_file; /* as the driver says */
+
+int __wrap_ioctl (int file, unsigned long request, ...);
+
+/* The driver, which is asked about the client by a control. */
+int __wrap_ioctl (int file, unsigned long request, ...)
+{
+    NVOS54_PARAMETERS *head;
+    va_list arguments;
+
+    va_start (arguments, request);
+    head = va_arg (arguments, void *);
+    va_end (arguments);
+    if (file < 0 || request != NV_REQUEST (NV_ESC_RM_CONTROL, sizeof (*head))) {
+        errno = ENOTTY;
+        return -1;
+    }
+    head->status = is_its_file ? NV_OK : NV_ERR_INVALID_CLIENT;
+    return 0;
+}
 
 static void open_bed (bool has_space)
 {
     memset (&guard, 0, sizeof (guard));
+    is_its_file = true;
     tenant = bare_tenant (&guard);
     if (pipe2 (guard.closing, O_CLOEXEC) != 0)
         abort ();
@@ -113,11 +137,61 @@ static void no_copy (void)
     close_bed ();
 }
 
+/* Attack: a call by which a client's file is held is made on another one; the driver refuses it. */
+static void other_file (void)
+{
+    open_bed (true);
+    is_its_file = false;
+    made ();
+    tap_ok (held_file_of (tenant, CLIENT) < 0 && !rm_has_space (tenant->rm, CLIENT, DEVICE),
+            "a file that is not the client's is not held");
+    is_its_file = true;
+    device->space_serial = SPACE_ITSELF;
+    made ();
+    tap_ok (held_file_of (tenant, CLIENT) >= 0 && tracker_find (tenant->rm, CLIENT, CLIENT)->client->is_held,
+            "and its own is, as soon as it is used");
+    close_bed ();
+}
+
+static bool have_room (uint32_t client, uint32_t number, uint32_t function)
+{
+    NVOS32_PARAMETERS head = { .hRoot = client, .function = function };
+    const struct rm_call call = { .node = RM_NODE_CONTROL, .request = NV_REQUEST (number, sizeof (head)) };
+
+    memcpy (tenant->head, &head, sizeof (head));
+    return held_files_have_room (tenant, &call);
+}
+
+/* Attack: as many clients with channels as files are held, and one more. */
+static void full (void)
+{
+    open_bed (false);
+    for (uint32_t i = 1; i <= HELD_FILES; i++) {
+        struct object *channel = tracker_add (tenant->rm, SERIAL, CLIENT + i, CLIENT + i, DEVICE, CLASS_CHANNEL);
+
+        tracker_add_role (&channel->client->channels, channel);
+        held_file_add (tenant, CLIENT + i, dup (tenant->copy), SERIAL);
+    }
+    tap_ok (!have_room (CLIENT, NV_ESC_RM_ALLOC, 0) && !have_room (CLIENT, NV_ESC_RM_DUP_OBJECT, 0) &&
+                !have_room (CLIENT, NV_ESC_RM_VID_HEAP_CONTROL, NVOS32_FUNCTION_ALLOC_SIZE),
+            "nothing is made by one client more where each may have a channel that runs");
+    tap_ok (have_room (CLIENT, NV_ESC_RM_VID_HEAP_CONTROL, NVOS32_FUNCTION_FREE) && have_room (CLIENT, NV_ESC_RM_FREE, 0) &&
+                have_room (CLIENT + 1, NV_ESC_RM_ALLOC, 0),
+            "but what it has is freed, and the others go on");
+    held_file_add (tenant, CLIENT, dup (tenant->copy), SERIAL);
+    tap_ok (held_file_of (tenant, CLIENT) < 0 && held_file_of (tenant, CLIENT + 1) >= 0, "and no file takes the place of another");
+    held_file_release (tenant, CLIENT + 1);
+    tap_ok (have_room (CLIENT, NV_ESC_RM_ALLOC, 0), "until one of them is gone");
+    close_bed ();
+}
+
 int main (void)
 {
     setrlimit (RLIMIT_NOFILE, &(struct rlimit) { 2 * HELD_FILES, 2 * HELD_FILES });
     held ();
     oldest ();
+    other_file ();
+    full ();
     no_copy ();
     return tap_done ();
 }

@@ -241,6 +241,25 @@ static void legacy (void)
     tap_ok (fake_close (b.fake), "nothing is left");
 }
 
+/* The driver frees any object by function 3. */
+static void freed_by_heap (void)
+{
+    struct fake *fake = fake_open (VERSION, RM_POSTURE_GUARD);
+    uint32_t client = fake_client (fake, FILE_A), device = fake_device (fake, FILE_A, client, 0);
+    uint32_t named[] = { fake_subdevice (fake, FILE_A, client, device), fake_group (fake, FILE_A, client, device, 1), device,
+                         client };
+    bool any = false;
+
+    for (unsigned i = 0; i < sizeof (named) / sizeof (named[0]); i++) {
+        NVOS32_PARAMETERS head = { .hRoot = client, .function = NVOS32_FUNCTION_FREE, .data.Free.hMemory = named[i] };
+
+        fake_call (fake, RM_NODE_CONTROL, FILE_A, HEAP_REQUEST, &head, NULL, 0, NULL, 0);
+        any |= fake->decision != RM_REFUSED || head.status == 0 || !rm_has_object (fake->rm, client, named[i]);
+    }
+    tap_ok (!any && fake->notes[RM_FORBIDDEN_ESCAPE] == 4, "a subdevice, a group, a device or a client is not freed by it");
+    tap_ok (fake_close (fake), "nothing is left");
+}
+
 static void forgotten (void)
 {
     struct bench b = bench (100 * MIB);
@@ -322,6 +341,7 @@ int main (void)
     unknown_gpu ();
     lazily ();
     legacy ();
+    freed_by_heap ();
     forgotten ();
     many ();
     return tap_done ();

@@ -15,7 +15,7 @@ enum { NONE, ALL, TOKEN, CLIENT, PID, PARTITION, GPU, FABRIC, UNKNOWN };
 
 struct bed {
     struct fake *fake;
-    uint32_t client, device, memory, other, other_device, next;
+    uint32_t client, device, subdevice, memory, other, other_device, next;
 };
 
 static struct bed open_bed (enum rm_posture posture)
@@ -27,7 +27,7 @@ static struct bed open_bed (enum rm_posture posture)
     bed.device = fake_device (bed.fake, FILE_A, bed.client, 0);
     bed.other = fake_client (bed.fake, FILE_B);
     bed.other_device = fake_device (bed.fake, FILE_B, bed.other, 0);
-    fake_subdevice (bed.fake, FILE_A, bed.client, bed.device);
+    bed.subdevice = fake_subdevice (bed.fake, FILE_A, bed.client, bed.device);
     fake_subdevice (bed.fake, FILE_B, bed.other, bed.other_device);
     fake_memory (bed.fake, FILE_A, bed.client, bed.device, &bed.memory, &bytes);
     return bed;
@@ -140,13 +140,25 @@ static enum rm_verdict bound (struct bed *bed, uint32_t client)
     return bed->fake->decision;
 }
 
+static bool is_debugged (struct bed *bed, uint32_t client)
+{
+    NV83DE_ALLOC_PARAMETERS params = { 0, client, 1 };
+    uint32_t handle = 0;
+
+    return fake_alloc (bed->fake, FILE_A, bed->client, bed->subdevice, &handle, 0x83de, &params, sizeof (params)) == 0;
+}
+
 static void named (void)
 {
     struct bed bed = open_bed (RM_POSTURE_GUARD);
 
     tap_ok (bound (&bed, bed.client) == RM_PERFORM || bed.fake->decision == RM_PASS, "a client that params name is the caller's");
-    tap_ok (bound (&bed, bed.other) != RM_REFUSED && bound (&bed, 0) != RM_REFUSED, "or one of the tenant's, or none");
-    tap_ok (bound (&bed, KERNEL_CLIENT) == RM_REFUSED && bed.fake->notes[RM_FORBIDDEN_CONTROL] == 1, "another one's is refused");
+    tap_ok (bound (&bed, bed.other) == RM_REFUSED && !is_debugged (&bed, bed.other),
+            "one whose file is not held may be another container's by now");
+    rm_client_held (bed.fake->rm, bed.other, true);
+    tap_ok (is_debugged (&bed, bed.other) && bound (&bed, bed.other) != RM_REFUSED && bound (&bed, 0) != RM_REFUSED,
+            "or one of the tenant's, or none");
+    tap_ok (bound (&bed, KERNEL_CLIENT) == RM_REFUSED && bed.fake->notes[RM_FORBIDDEN_CONTROL] == 2, "another one's is refused");
     tap_ok (fake_close (bed.fake), "nothing is left");
 }
 
