@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
-from decimal import Decimal, InvalidOperation
+import math
+import re
+from fractions import Fraction
 
 from nvc.base.errors import InputError
 
-_UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50}
-_SCALES = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15}
-_LONGEST = 40
+_UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60}
+_SCALES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+#: The grammar of resource.Quantity (k8s.io/apimachinery, pkg/api/resource): number; unit, scale or exponent.
+_FORM = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([KMGTPE]i)|([numkMGTPE]?)|[eE]([+-]?[0-9]+))")
+#: Characters, and the power of ten beyond which a number of so many is no size: larger integers take seconds to make.
+_LONGEST, _POWER = 40, 60
+_BEYOND = 1 << 63
 
 
 def parse(text: object) -> int:
     """The amount; a fraction of one is rounded up, as the API server does. Raises InputError."""
     if isinstance(text, int) and not isinstance(text, bool):
+        if not 0 <= text < _BEYOND:
+            raise InputError("a number below 0, or with more than 63 bits, is no quantity")
         return text
-    if not isinstance(text, str) or not 0 < len(text) <= _LONGEST:
+    if not isinstance(text, str) or len(text) > _LONGEST:
         raise InputError(f"{text!r:.60} is no quantity")
-    number, factor = text, Decimal(1)
-    if text[-2:] in _UNITS:
-        number, factor = text[:-2], Decimal(_UNITS[text[-2:]])
-    elif text[-1] in _SCALES:
-        number, factor = text[:-1], Decimal(10) ** _SCALES[text[-1]]
-    try:
-        value = Decimal(number) * factor
-        whole = int(value.to_integral_value(rounding="ROUND_CEILING"))
-    except (InvalidOperation, OverflowError, ValueError) as error:
-        raise InputError(f"{text!r} is no quantity") from error
-    if not 0 <= whole < 1 << 63:
-        raise InputError(f"{text!r} is no quantity of ours")
-    return whole
+    form = _FORM.fullmatch(text)
+    if form is None:
+        raise InputError(f"{text!r} is no quantity")
+    number, unit, scale, exponent = form.groups()
+    power = int(exponent or _SCALES[scale or ""])
+    if abs(power) > _POWER:
+        raise InputError(f"{text!r} is no quantity of ours: no size has {power} as its power of ten")
+    value = Fraction(number) * _UNITS.get(unit, 1) * Fraction(10) ** power
+    if not 0 <= value <= _BEYOND - 1:
+        raise InputError(f"{text!r} is no quantity of ours: it is below 0, or has more than 63 bits")
+    return math.ceil(value)
 
 
 def write_memory(size: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -106,10 +107,33 @@ def test_a_uid_that_could_name_another_file_is_refused(uid: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("10Gi", 10 << 30), ("1500M", 1_500_000_000), ("1500m", 2), ("1e3", 1000), ("0", 0), (7, 7)]
+    ("text", "size"),
+    [
+        *(("10Gi", 10 << 30), ("1Ei", 1 << 60), ("1500M", 1_500_000_000), ("1E", 10**18), ("1500m", 2), (7, 7)),
+        *(("1e3", 1000), ("1E3", 1000), ("1.5e1", 15), ("+.5k", 500), ("2.", 2), ("0", 0), ("1e-9", 1)),
+        ("1.000000000000000000000000000000000001", 2),
+    ],
 )
 def test_quantities(text: object, size: int) -> None:
     assert size == quantity.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # A power of ten with so many digits took half a minute, or was an ArithmeticError.
+        *("1e999999", "1e9999999", "1e-9999999", "0e999999", "1e1000000000000000000000", "1e99"),
+        *("9" * 40, "9" * 41, "1" * 5000, str(1 << 63), 1 << 63, 10**400, -1, "-1", "-0.5", True, 1.5, None, ""),
+        # Python's numbers, and no quantities.
+        *("1_000", " 1", "1\n", "NaN", "Infinity", "-Infinity", "sNaN", "\u0661", "1/2", "0x10"),
+        *("Gi", ".", "e3", "1e", "1e3Gi", "1 Gi", "1gi", "1K", "1mm", "1Zi"),
+    ],
+)
+def test_what_is_no_quantity_is_refused_at_once(text: object) -> None:
+    begun = time.process_time()
+    with pytest.raises(InputError, match="no quantity"):
+        quantity.parse(text)
+    assert time.process_time() - begun < 1
 
 
 @pytest.mark.parametrize("size", [0, 1, 1 << 20, 3 << 29, 80 << 30, (80 << 30) - (1 << 20)])
