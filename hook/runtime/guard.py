@@ -162,12 +162,9 @@ def _announce(content: dict[str, Any], found: Bundle, directory: str, journal: J
     from nvc.guard.profile import check_annotations
     from nvc.guard.registered import METADATA, listener
 
+    spec.check_keys(content, found.path)
     check_annotations(content.get("annotations") or {})  # an object: ``hook.bundle.look`` has seen it
     linux = spec.section(content, "linux", found.path)
-    for section, key in ((content, "linux"), (linux, "seccomp")):
-        # encoding/json takes a key in any case of letters.
-        if [name for name in section if name.lower() == key] not in ([], [key]):
-            raise InputError(f"{found.path}/config.json: {key} is there in several spellings")
     for what in _without_display(linux, found.path):
         journal.warn(f"{what} is not given to the container: its share does not count what is allocated there")
     if found.seccomp and not fault(found.seccomp, listener(directory)):

@@ -102,6 +102,7 @@ def refuse(
     from nvc.guard.profile import check_annotations
     from nvc.guard.refusal import merge
 
+    spec.check_keys(content, found.path)
     check_annotations(content.get("annotations") or {})
     linux = spec.section(content, "linux", found.path)
     linux["seccomp"] = merge(linux.get("seccomp"), NATIVE[os.uname().machine])

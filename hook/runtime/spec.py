@@ -15,6 +15,22 @@ if TYPE_CHECKING:
     from typing import Any
 
 _NAME, _TEMPORARY = "config.json", ".config.json.nvc-runtime"
+_STAGES = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
+#: Keys that say what a container reaches, by the object that they are in; of a list, of each object in it.
+_KEYS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
+    ((), ("annotations", "hooks", "linux", "mounts", "process", "root")),
+    (("root",), ("path",)),
+    (("process",), ("capabilities", "env", "user")),
+    (("process", "capabilities"), ("ambient", "bounding", "effective", "inheritable", "permitted")),
+    (("mounts",), ("destination", "options", "source", "type")),
+    (("hooks",), _STAGES),
+    *((("hooks", stage), ("args", "env", "path")) for stage in _STAGES),
+    (("linux",), ("cgroupsPath", "devices", "namespaces", "resources", "seccomp")),
+    (("linux", "devices"), ("major", "minor", "path", "type")),
+    (("linux", "namespaces"), ("path", "type")),
+    (("linux", "resources"), ("devices",)),
+    (("linux", "resources", "devices"), ("access", "allow", "major", "minor", "type")),
+)
 
 
 def read(directory: str) -> dict[str, Any]:
@@ -88,3 +104,24 @@ def entries(parent: dict[str, Any], key: str, directory: str) -> list[Any]:
     if not isinstance(value, list):
         raise InputError(f"{directory}/{_NAME}: {key} is not a list")
     return value
+
+
+def check_keys(config: dict[str, Any], directory: str) -> None:
+    """Raises InputError for a key of _KEYS in another spelling.
+
+    encoding/json takes a key in any case of letters, and the last of two: a runtime in Go would read what is not read
+    here. It folds as Unicode does, so U+017F is an s.
+    """
+    for place, keys in _KEYS:
+        found: Any = config
+        for step in place:
+            found = found.get(step) if isinstance(found, dict) else None
+        folded = {key.casefold(): key for key in keys}
+        for one in found if isinstance(found, list) else [found]:
+            for name in one if isinstance(one, dict) else ():
+                key = folded.get(name.casefold())
+                if key is not None and key != name:
+                    raise InputError(
+                        f"{directory}/{_NAME}: {'.'.join((*place, key))} is there in another spelling, {name!a}",
+                        hint=f"write it {key!r}, and once: runtimes read other spellings in different ways",
+                    )

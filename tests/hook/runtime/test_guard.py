@@ -200,6 +200,67 @@ def test_a_guarded_container_keeps_no_node_by_which_the_kernel_allocates(guard: 
         assert content["linux"]["resources"]["devices"] == rules[:2]
 
 
+#: Where a key of config.json is read, what is there, and the spelling in which encoding/json takes it as well.
+SPELLED = [
+    ((), "linux", "Linux"),
+    ((), "annotations", "ANNOTATIONS"),
+    ((), "hooks", "hook\u017f"),
+    ((), "mounts", "Mounts"),
+    ((), "process", "proce\u017fs"),
+    (("process",), "capabilities", "Capabilities"),
+    (("mounts", 0), "source", "Source"),
+    (("linux",), "seccomp", "Seccomp"),
+    (("linux",), "seccomp", "\u017feccomp"),
+    (("linux",), "devices", "Devices"),
+    (("linux",), "resources", "re\u017fources"),
+    (("linux",), "cgroupsPath", "cgroupspath"),
+    (("linux", "namespaces", 0), "type", "Type"),
+    (("linux", "resources"), "devices", "DEVICES"),
+    *((("linux", "devices", 0), key, key.title()) for key in ("path", "type", "major", "minor")),
+    *((("linux", "resources", "devices", 1), key, key.title()) for key in ("allow", "type", "major", "minor")),
+    (("hooks", "prestart", 0), "path", "Path"),
+    (("hooks",), "createContainer", "createcontainer"),
+]
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize(("place", "key", "spelling"), SPELLED)
+def test_a_key_that_only_the_runtime_would_take_is_refused(
+    guard: GuardBench, place: tuple[str | int, ...], key: str, spelling: str, replaced: bool
+) -> None:
+    """Attack: "Major": 226 after "major": 1, and the container had the DRM node. runc takes a key in any case of
+    letters, with U+017F for an s too, and the last of two.
+    """
+    linux: dict[str, Any] = {
+        "seccomp": None,
+        "cgroupsPath": "/c1",
+        "namespaces": [{"type": "mount"}],
+        "devices": [{"path": "/dev/null", "type": "c", "major": 1, "minor": 3}],
+        "resources": {"devices": [{"allow": False, "access": "rwm"}, allow(major=1, minor=3)]},
+    }
+    content: dict[str, Any] = {
+        **ASKS,
+        "linux": linux,
+        "hooks": {"prestart": [{"path": "/bin/true"}], "createContainer": []},
+        "mounts": [{"destination": "/x", "source": "/tmp", "type": "bind"}],
+    }
+    guard.bench.write(GPU, **content)
+    content = guard.bench.content
+    assert guard.is_guarded(WHOLE, GPU, **content)
+    found: Any = content
+    for step in place:
+        found = found[step]
+    value = found[key]
+    if replaced and place[:1] in (("linux",), ("mounts",)):
+        del found[key]
+    found[spelling] = value
+    asked = len(guard.registered)
+    with pytest.raises(InputError, match=r"config\.json: .* in another spelling") as caught:
+        guard.create(WHOLE, GPU, **content)
+    assert repr(key) in caught.value.hint
+    assert len(guard.registered) == asked
+
+
 def test_without_a_guard_they_stay(guard: GuardBench) -> None:
     guard.bench.write(VOID, linux={"devices": [RENDER, MODESET]})
     assert guard.edited()["linux"]["devices"] == [RENDER, MODESET]

@@ -127,6 +127,18 @@ def test_an_annotation_that_replaces_the_profile_starts_nothing(bench: Bench) ->
     assert bench.executed is None
 
 
+@root
+def test_nor_does_a_profile_in_a_spelling_that_only_the_runtime_would_take(bench: Bench) -> None:
+    """Attack: runc took the last of "seccomp" and "Seccomp", and the profile refused nothing."""
+    bench.configure(more=REQUIRE)
+    theirs = {"seccomp": None, "Seccomp": {"defaultAction": "SCMP_ACT_ALLOW"}}
+    bench.write(["NVIDIA_VISIBLE_DEVICES=none"], linux={**rules(), **theirs})
+    result = bench.create()
+    assert result.returncode == 1
+    assert "linux.seccomp is there in another spelling, 'Seccomp'" in result.stderr
+    assert bench.executed is None
+
+
 def state(bench: Bench, name: str, *, file: str, text: object) -> None:
     (bench.path / "state" / name).mkdir(parents=True)
     (bench.path / "state" / name / file).write_text(json.dumps(text))
