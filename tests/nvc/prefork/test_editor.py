@@ -23,7 +23,7 @@ from nvc.prefork import server
 from tests.hook.runtime.test_entry32 import filters
 from tests.nvc.prefork.test_hostile_callers import process
 from tests.nvc.prefork.test_server import PROGRAMS_OF_TESTS, SECONDS, Process, packet
-from tests.nvc.prefork.test_standby_workers import children, idle, is_gone, name, until, waits
+from tests.nvc.prefork.test_standby_workers import children, idle, is_gone, name, stop, until, waits
 from tests.support import fuse
 from tests.support.traced import traced
 
@@ -124,7 +124,7 @@ def test_one_that_was_stopped_keeps_no_client_waiting(
     process: Process, editor: int, edit: Callable[[], socket.socket]
 ) -> None:
     """Attack: a container's root with the machine's processes."""
-    os.kill(editor, signal.SIGSTOP)
+    stop(editor)
     begun = time.monotonic()
     assert done(edit()) == SKIPPED
     assert time.monotonic() - begun < server.LATE_S

@@ -53,6 +53,12 @@ def is_gone(pid: int) -> bool:
         return True
 
 
+def stop(pid: int) -> None:
+    """Stop it. On a busy machine it runs for a while yet: a server that asked it then would wait for LATE_S."""
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "T")
+
+
 def name(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
@@ -139,8 +145,7 @@ def test_one_that_was_stopped_keeps_no_client_waiting(process: Process) -> None:
     """Attack: a container's root with the machine's processes. All that waits ends, stopped or not."""
     worker, service = idle(process)
     for pid in (service, worker):
-        os.kill(pid, signal.SIGSTOP)
-        until(lambda pid=pid: Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "T")
+        stop(pid)
     begun = time.monotonic()
     assert process.whole()
     assert time.monotonic() - begun < server.LATE_S
@@ -171,7 +176,7 @@ def test_one_of_which_a_tracer_keeps_the_status_is_replaced(process: Process) ->
 def test_its_service_may_be_stopped_as_well(process: Process) -> None:
     worker, service = idle(process)
     until(lambda: waiting(service))
-    os.kill(service, signal.SIGSTOP)
+    stop(service)
     begun = time.monotonic()
     assert process.whole()
     assert time.monotonic() - begun < server.LATE_S
