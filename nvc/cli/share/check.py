@@ -179,7 +179,7 @@ def _agent(directory: str) -> tuple[str, bool]:
     except NoAgent:
         return f"none at {directory}; until one runs, as with other runtimes", True
     except NvcError as error:
-        return str(error), isinstance(error, PrivilegeError)  # who may not ask it cannot tell
+        return str(error), isinstance(error, PrivilegeError)  # an answer that this user may not have
     return directory, True
 
 
