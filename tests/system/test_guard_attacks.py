@@ -375,7 +375,6 @@ EVERY = {
     )
 } | {name.replace("-", "_"): partial(answered, name=name) for name in (*TOLD, *COUNTED)}
 
-
 #: Name of a function -> the program's word, where they are not the same.
 WORDS = {"other_types": "type", "execute": "exec"}
 
