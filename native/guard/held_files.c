@@ -157,7 +157,7 @@ static void duplicate (struct tenant *tenant, uint64_t serial, const struct rm_p
     pthread_mutex_unlock (&tenant->guard->probe_lock);
 }
 
-/* Whether the current call makes what its client has by a handle. */
+/* Whether the current call makes an object, or a further handle of one. */
 static bool is_making (const struct tenant *tenant, const struct rm_call *call)
 {
     const NVOS32_PARAMETERS *heap = (const void *) tenant->head;

@@ -77,13 +77,13 @@ long reach_ioctl (struct tenant *tenant, struct process *process, uint32_t reque
 
 bool reach_is_file_of (int file, uint32_t client)
 {
-    NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS class = { .hObject = client,
-                                                        .index = NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_CLASSID };
+    NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS info = { .hObject = client,
+                                                       .index = NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_CLASSID };
     NVOS54_PARAMETERS control = { .hClient = client,
                                   .hObject = client,
                                   .cmd = NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO,
-                                  .params = (NvP64) (uintptr_t) & class,
-                                  .paramsSize = sizeof (class) };
+                                  .params = (NvP64) (uintptr_t) &info,
+                                  .paramsSize = sizeof (info) };
 
     return reach_through (file, REQUEST_CONTROL, &control) == 0 && control.status == NV_OK;
 }

@@ -138,7 +138,7 @@ static bool is_about_other_client (const struct rm *rm, const struct rm_call *ca
     if (call->params == NULL)
         return false;
     if (class->kind == CLASS_DEBUGGER)
-        return space_is_others (rm, call, ((const NV83DE_ALLOC_PARAMETERS *) call->params)->hAppClient);
+        return tracker_may_be_foreign (rm, call, ((const NV83DE_ALLOC_PARAMETERS *) call->params)->hAppClient);
     if (class->number == NV01_EVENT_OS_EVENT || class->number == NV01_EVENT)
         client = ((const NV0005_ALLOC_PARAMETERS *) call->params)->hParentClient;
     else

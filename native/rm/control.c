@@ -1,6 +1,5 @@
 /* RM_CONTROL (NVOS54): which controls a tenant may make, and what becomes of them. */
 #include "nv_params.h"
-#include "space.h"
 #include "state.h"
 
 static enum rm_verdict end_here (struct rm_call *call, uint32_t status, enum rm_verdict decision)
@@ -93,7 +92,7 @@ static bool is_known (struct rm *rm, const struct rm_call *call, const struct rm
 /* Its params name a client beside the channel, and go to the GPU's firmware as they are. */
 static bool is_about_other_client (const struct rm *rm, const struct rm_call *call)
 {
-    return call->own.number == NV2080_CTRL_CMD_GR_CTXSW_ZCULL_BIND && space_is_others (rm, call, get32 (call->params, 0));
+    return call->own.number == NV2080_CTRL_CMD_GR_CTXSW_ZCULL_BIND && tracker_may_be_foreign (rm, call, get32 (call->params, 0));
 }
 
 /* Compute that stops later than at an instruction keeps the GPU beyond its slice, and beyond a cap. */

@@ -181,13 +181,6 @@ void rm_client_held (struct rm *rm, uint32_t client, bool is_held)
         space_leaves (root);
 }
 
-bool space_is_others (const struct rm *rm, const struct rm_call *call, uint32_t client)
-{
-    const struct object *root = tracker_find (rm, client, client);
-
-    return client != 0 && client != get32 (call->head, 0) && (root == NULL || root->kind != CLASS_CLIENT || !root->client->is_held);
-}
-
 void space_duplicated (const struct rm *rm, const struct rm_call *call, struct object *object, const struct object *source)
 {
     object->space_serial = source != NULL && call->own.space_serial != 0 && space_is_own (rm, source) ? SPACE_ITSELF : 0;

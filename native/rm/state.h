@@ -214,6 +214,9 @@ void memory_commit (struct rm *rm, struct object *object, int gpu, uint64_t rese
 
 /* tracker.c */
 struct object *tracker_find (const struct rm *rm, uint32_t client, uint32_t handle);
+/* A client that the call names (0: none): false for the call's own, and for one of the tenant's with a held file (rm_client_held). Any other handle can
+ * be that of another container's client. */
+bool tracker_may_be_foreign (const struct rm *rm, const struct rm_call *call, uint32_t client);
 struct file *tracker_file (struct rm *rm, uint64_t file, bool create);
 struct client *tracker_client (struct rm *rm, uint64_t file, uint32_t handle);
 struct object *tracker_add (struct rm *rm, uint64_t file, uint32_t client, uint32_t parent, uint32_t handle, uint8_t kind);

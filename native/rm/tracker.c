@@ -11,6 +11,13 @@ struct object *tracker_find (const struct rm *rm, uint32_t client, uint32_t hand
 
 bool rm_has_object (const struct rm *rm, uint32_t client, uint32_t handle) { return tracker_find (rm, client, handle) != NULL; }
 
+bool tracker_may_be_foreign (const struct rm *rm, const struct rm_call *call, uint32_t client)
+{
+    const struct object *root = tracker_find (rm, client, client);
+
+    return client != 0 && client != get32 (call->head, 0) && (root == NULL || root->kind != CLASS_CLIENT || !root->client->is_held);
+}
+
 struct file *tracker_file (struct rm *rm, uint64_t name, bool create)
 {
     struct file *file = (struct file *) table_find (&rm->files, name);

@@ -154,11 +154,12 @@ static void named (void)
 
     tap_ok (bound (&bed, bed.client) == RM_PERFORM || bed.fake->decision == RM_PASS, "a client that params name is the caller's");
     tap_ok (bound (&bed, bed.other) == RM_REFUSED && !is_debugged (&bed, bed.other),
-            "one whose file is not held may be another container's by now");
+            "another client of the tenant is refused while its file is not held: the handle can be another container's");
     rm_client_held (bed.fake->rm, bed.other, true);
     tap_ok (is_debugged (&bed, bed.other) && bound (&bed, bed.other) != RM_REFUSED && bound (&bed, 0) != RM_REFUSED,
-            "or one of the tenant's, or none");
-    tap_ok (bound (&bed, KERNEL_CLIENT) == RM_REFUSED && bed.fake->notes[RM_FORBIDDEN_CONTROL] == 2, "another one's is refused");
+            "where it is held it is the tenant's; or none is named");
+    tap_ok (bound (&bed, KERNEL_CLIENT) == RM_REFUSED && bed.fake->notes[RM_FORBIDDEN_CONTROL] == 2,
+            "another container's is refused");
     tap_ok (fake_close (bed.fake), "nothing is left");
 }
 
