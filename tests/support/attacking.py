@@ -8,8 +8,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from tests.support.leftovers import wait_until
 from tests.support.simgpu import SimGpu, with_gpu
-from tests.support.tenants import Tenants, until
+from tests.support.tenants import Tenants
 
 GIB = 1 << 30
 LIMIT = 10 * GIB
@@ -54,7 +55,7 @@ class Attack:
         """Whether the program goes on once the driver counts no more than the quota. Otherwise it was ended."""
         assert self.main
         main = self.main
-        until(lambda: main.poll() is not None or self.tenants.of(1).driver_usage <= LIMIT, "the quota is kept")
+        wait_until(lambda: main.poll() is not None or self.tenants.of(1).driver_usage <= LIMIT, "the quota is kept")
         return main.poll() is None
 
     def memory(self) -> int:
@@ -62,7 +63,7 @@ class Attack:
 
     def seen(self) -> None:
         """Let it go on when what it mapped, 1.5 GiB of managed memory, is counted."""
-        until(lambda: self.tenants.of(1).managed == 3 * GIB // 2, "the mapping is seen")
+        wait_until(lambda: self.tenants.of(1).managed == 3 * GIB // 2, "the mapping is seen")
         self.go()
 
     def published(self) -> set[str]:
@@ -85,7 +86,7 @@ class Attack:
         if self.main.stdin:
             self.main.stdin.close()
         self.main.wait(30)
-        until(lambda: self.is_gone() or self.was_ended(), "tenant 1 is gone")
+        wait_until(lambda: self.is_gone() or self.was_ended(), "tenant 1 is gone")
         assert self.tenants.of(2).memory == 2 * GIB
         assert self.tenants.reasons(2) == {}
         assert self.victim.stdin

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from tests.support.attacking import GIB, LIMIT, Attack
-from tests.support.tenants import until
+from tests.support.leftovers import wait_until
 
 
 def uvm(one: Attack) -> None:
@@ -16,7 +16,7 @@ def uvm(one: Attack) -> None:
     assert one.memory() == LIMIT
     one.go()
     assert one.get("let-go") == 5
-    until(lambda: one.memory() == 5 * GIB, "what it lets go of is back")
+    wait_until(lambda: one.memory() == 5 * GIB, "what it lets go of is back")
 
 
 def uvm_tree(one: Attack) -> None:
@@ -32,14 +32,14 @@ def uvm_tree(one: Attack) -> None:
 def uvm_heir(one: Attack) -> None:
     one.begin("uvm-heir", 4, 6)
     assert one.get("kept") == 10, "a process that ended does not give back what UVM has"
-    until(lambda: one.memory() == LIMIT, "that is all")
+    wait_until(lambda: one.memory() == LIMIT, "that is all")
     one.go()
 
 
 def uvm_refused(one: Attack) -> None:
     one.begin("uvm-refused", 4, 6)
     assert one.get("kept") == 10, "a FREE that the driver refuses leaves what is known of UVM's duplicate"
-    until(lambda: one.memory() == LIMIT, "that is all")
+    wait_until(lambda: one.memory() == LIMIT, "that is all")
     one.go()
 
 

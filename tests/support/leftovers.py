@@ -10,8 +10,11 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from tests.support import cgroupview
+
+T = TypeVar("T")
 
 #: Environment variable that every process started for a test has.
 VARIABLE = "TESTBED_TOKEN"
@@ -93,11 +96,27 @@ def remove(token: str) -> None:
     until(has_none, seconds=5)
 
 
-def until(holds: Callable[[], bool], *, seconds: float) -> bool:
-    """Whether something comes true in time."""
+def until(holds: Callable[[], T], *, seconds: float, step: float = 0.02) -> T:
+    """What ``holds`` returns as soon as that is true; after ``seconds``, what it returns then.
+
+    A file or a process that goes while ``holds`` looks at it: not yet true. Raises OSError for it after ``seconds``.
+    """
     end = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.05)
-    return True
+    while True:
+        is_last = time.monotonic() > end
+        try:
+            if (found := holds()) or is_last:
+                return found
+        except (FileNotFoundError, ProcessLookupError):
+            if is_last:
+                raise
+        time.sleep(step)
+
+
+def wait_until(
+    holds: Callable[[], T], what: str = "it does not come true", *, seconds: float = 60, step: float = 0.005
+) -> T:
+    """As ``until``. Raises AssertionError, which says ``what``, for what is not true after ``seconds``."""
+    found = until(holds, seconds=seconds, step=step)
+    assert found, f"{what}: not within {seconds} s"
+    return found

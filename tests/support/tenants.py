@@ -22,6 +22,7 @@ from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
 from tests.support import announce
 from tests.support.firsts import FirstProcess
+from tests.support.leftovers import wait_until
 from tests.support.native import build
 from tests.support.simgpu import _PROBE, UUID, Probe, SimGpu, make_machine, with_gpu
 
@@ -35,17 +36,6 @@ def build_static(source: Path, target: Path, *options: str) -> Path:
     words = ["cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-static", "-pthread", *options]
     subprocess.run([*words, "-o", target, source], check=True)
     return target
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
-    """Wait for a condition; its value. Raises AssertionError."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.005)
-    raise AssertionError(f"{what}: not within {seconds} s")
 
 
 def between_calls(ask: Callable[[], T]) -> T:
@@ -194,5 +184,5 @@ class Tenants:
 
     def wait_until_gone(self, tenant: int = 1) -> None:
         """Until nothing of the tenant is left."""
-        until(lambda: self.guard.gone(tenant), f"tenant {tenant} is gone")
+        wait_until(lambda: self.guard.gone(tenant), f"tenant {tenant} is gone")
         assert self.of(tenant).memory == 0

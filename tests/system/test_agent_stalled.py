@@ -25,9 +25,10 @@ from tests.support import leftovers
 from tests.support.agent_tenants import AgentTenant, RunningAgent
 from tests.support.attacks import SOURCES
 from tests.support.guarded import build_launcher
+from tests.support.leftovers import wait_until
 from tests.support.simgpu import DRIVER, UUID, SimGpu, make_machine, with_gpu
 from tests.support.spoken import Spoken
-from tests.support.tenants import build_static, until
+from tests.support.tenants import build_static
 from tests.system.test_guarded_smoke import environment
 
 pytestmark = pytest.mark.root
@@ -168,7 +169,7 @@ def test_a_process_without_us_that_exchanges_its_descriptor_stops_no_other_phase
             server = int(program.ask("").removeprefix("exchanged="))
             try:
                 begin, before = time.monotonic(), guard.attached(number)[2]
-                until(lambda: guard.attached(number)[2] > before + 200_000_000, "it is stopped and started")
+                wait_until(lambda: guard.attached(number)[2] > before + 200_000_000, "it is stopped and started")
                 assert time.monotonic() - begin < 20 * ANSWER_SECONDS
                 with pytest.raises(ContainerError, match="is not the driver's control node"):
                     attach.copies(process)

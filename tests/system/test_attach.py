@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
 from nvc.share.protocol import Client
 from nvc.share.store import StoredShare
+from tests.support.leftovers import wait_until
 from tests.support.native import CHECKOUT
 from tests.support.repeated import good
 from tests.support.simgpu import DRIVER, UUID, Probe, SimGpu, make_machine, with_gpu
@@ -190,13 +191,6 @@ def test_a_descriptor_that_another_container_opened_is_refused(machine: Path) ->
 
 
 # With a process that keeps the time.
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < end, "nothing changed in thirty seconds"
-        time.sleep(0.005)
 
 
 def capped(gpu: SimGpu) -> None:

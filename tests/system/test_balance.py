@@ -18,11 +18,12 @@ from tests.support import leftovers
 from tests.support.agent_tenants import AgentTenant, RunningAgent
 from tests.support.attacks import SOURCES
 from tests.support.guarded import build_launcher
+from tests.support.leftovers import wait_until
 from tests.support.manager import ioctl, request
 from tests.support.native import build
 from tests.support.simgpu import DRIVER, UUID, SimGpu, make_machine, with_gpu
 from tests.support.spoken import Spoken
-from tests.support.tenants import build_static, until
+from tests.support.tenants import build_static
 from tests.system.test_guarded_smoke import environment
 
 pytestmark = pytest.mark.root
@@ -128,7 +129,7 @@ def test_what_gets_through_a_hole_is_found_and_named_within_two_seconds(machine:
 
 
 def over(agent: LeakyAgent) -> dict[str, Any]:
-    found: list[dict[str, Any]] = until(lambda: agent.events("unaccounted"), "it is found", 20)
+    found: list[dict[str, Any]] = wait_until(lambda: agent.events("unaccounted"), "it is found", seconds=20)
     return found[-1]
 
 
@@ -138,7 +139,7 @@ def test_a_container_of_which_it_is_certain_is_paused_where_the_node_says_so(mac
             alone = agent.tenant(memory=10 * GIB)
             with started(gpu, alone, machine, "phantom"):
                 assert over(agent)["certain"] is True
-                until(lambda: (status := alone.status()) and status["paused"], "it is paused", 10)
+                wait_until(lambda: (status := alone.status()) and status["paused"], "it is paused", seconds=10)
             (told,) = agent.events("pause")
             assert told["container"] == alone.name
 
@@ -168,7 +169,7 @@ def test_a_gpu_that_is_not_balanced_takes_no_container_where_the_node_says_so(ma
                     assert leftovers.until(lambda: program.process.poll() is not None, seconds=20), "it is ended"
                 (told,) = agent.events("refused")
                 assert "are in use that no container is charged for" in told["message"]
-            until(lambda: attacker.status() is None, "the attacker is gone", 30)
+            wait_until(lambda: attacker.status() is None, "the attacker is gone", seconds=30)
             time.sleep(2.0)
             with started(gpu, agent.tenant(memory=4 * GIB), machine, "victim") as program:
                 assert program.line() == "memory=0", "others are admitted again"

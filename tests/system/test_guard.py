@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.leftovers import wait_until
 from tests.support.native import build
 from tests.support.repeated import good
 from tests.support.simgpu import MIB
-from tests.support.tenants import Tenants, guarded, prepare, until
+from tests.support.tenants import Tenants, guarded, prepare
 
 pytestmark = pytest.mark.root
 GIB = 1 << 30
@@ -88,9 +89,9 @@ def killed(tenants: Tenants) -> None:
         probe.begin("churn", 64, 1_000_000)
         probe.alloc  # noqa: B018
         before = tenants.status().notifications
-        until(lambda before=before: tenants.status().notifications > before + 50, "it allocates")
+        wait_until(lambda before=before: tenants.status().notifications > before + 50, "it allocates")
         probe.kill()
-        until(lambda: tenants.of().memory == 0, "what a killed process had is back")
+        wait_until(lambda: tenants.of().memory == 0, "what a killed process had is back")
     tenants.wait_until_gone()
 
 
@@ -124,7 +125,7 @@ def several_listeners(tenants: Tenants) -> None:
     tenants.add(memory=LIMIT)
     probes = [tenants.probe() for _ in range(3)]
     for left in (3, 2, 1):
-        until(lambda left=left: tenants.status().listeners == left, f"{left} listeners")
+        wait_until(lambda left=left: tenants.status().listeners == left, f"{left} listeners")
         for probe in probes:
             assert probe.alloc(64, 1) == [1, 0]
         probes.pop(0).kill()
@@ -150,7 +151,7 @@ def race(tenants: Tenants) -> None:
     assert tenants.of().driver_usage == 0 or tenants.of().driver_usage <= LIMIT
     for probe in probes:
         os.kill(probe.process.pid, signal.SIGKILL)
-    until(lambda: tenants.of().memory == 0, "everything is back")
+    wait_until(lambda: tenants.of().memory == 0, "everything is back")
 
 
 def test_eight_processes_that_race_get_one_quota(place: Path) -> None:
@@ -209,15 +210,15 @@ def managed(tenants: Tenants) -> None:
     probe = tenants.probe()
     free = probe.info()[0]
     assert probe.map(PLACE, 2048) == 0
-    until(lambda: probe.info()[0] == free - 2 * GIB, "the mapping counts")
+    wait_until(lambda: probe.info()[0] == free - 2 * GIB, "the mapping counts")
     assert tenants.of().managed == 2 * GIB
     assert probe.map(PLACE + 4 * GIB, 16 * 1024) == 0
-    until(lambda: tenants.of().frozen or tenants.reasons().get("over-quota"), "more than the quota is noticed")
+    wait_until(lambda: tenants.of().frozen or tenants.reasons().get("over-quota"), "more than the quota is noticed")
     assert probe.alloc(2) == [0, 2]
     probe.unmap(PLACE + 4 * GIB, 16 * 1024)
-    until(lambda: not tenants.of().frozen and tenants.of().managed == 2 * GIB, "unmapping is noticed")
+    wait_until(lambda: not tenants.of().frozen and tenants.of().managed == 2 * GIB, "unmapping is noticed")
     probe.unmap(PLACE, 2048)
-    until(lambda: tenants.of().managed == 0, "all of it")
+    wait_until(lambda: tenants.of().managed == 0, "all of it")
     assert probe.info()[0] == free
 
 
@@ -243,10 +244,10 @@ def scheduled(tenants: Tenants) -> None:
     mine, _ = good(rates, lambda got: 2.2 * got[1] < got[0] < 4 * got[1])
     tenants.guard.freeze(2, 0, True)
     assert tenants.of(2).frozen
-    until(lambda: second.rate(100) == 0, "its channels are off")
+    wait_until(lambda: second.rate(100) == 0, "its channels are off")
     good(rates, lambda got: got[0] > 1.2 * mine and got[1] == 0)
     tenants.guard.freeze(2, 0, False)
-    assert until(lambda: second.rate(100) > 20, "it goes on")
+    wait_until(lambda: second.rate(100) > 20, "it goes on")
 
 
 def test_slices_and_freezes_reach_the_driver(place: Path) -> None:
@@ -273,7 +274,7 @@ def removed(tenants: Tenants) -> None:
     tenants.add(memory=LIMIT)
     probe = tenants.probe()
     probe.begin("churn", 4, 50_000)
-    until(lambda: tenants.status().notifications > 100, "it allocates")
+    wait_until(lambda: tenants.status().notifications > 100, "it allocates")
     tenants.guard.remove(1)
     assert probe.end() > 0, "calls without an answer fail"
 

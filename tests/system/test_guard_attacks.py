@@ -14,8 +14,9 @@ import pytest
 from tests.support.attacking import GIB, LIMIT, Attack, attack
 from tests.support.attacking_uvm import stalled, unseen, uvm, uvm_heir, uvm_refused, uvm_slow, uvm_tree
 from tests.support.attacks import ATTACKS, OPEN, SOURCES, TOOLS
+from tests.support.leftovers import wait_until
 from tests.support.repeated import good
-from tests.support.tenants import build_static, prepare, until
+from tests.support.tenants import build_static, prepare
 
 pytestmark = pytest.mark.root
 MIB = 1 << 20
@@ -137,7 +138,7 @@ def size_race(one: Attack) -> None:
     given = one.get("given")
     assert given >= 3
     assert one.memory() > 0 and one.tenants.of(1).driver_usage <= LIMIT
-    until(lambda: one.tenants.of(1).driver_usage == one.memory(), "the driver says the same")
+    wait_until(lambda: one.tenants.of(1).driver_usage == one.memory(), "the driver says the same")
 
 
 def command_race(one: Attack) -> None:
@@ -160,7 +161,7 @@ def class_race(one: Attack) -> None:
         one.go()
         said = one.main.stdout.readline()
     if said and one.is_within():
-        until(lambda: one.tenants.of(1).driver_usage <= one.memory(), "the driver's word counts")
+        wait_until(lambda: one.tenants.of(1).driver_usage <= one.memory(), "the driver's word counts")
         assert said == "more=0\n" or "over-quota" in reasons(one)
         one.go()
     else:  # by what was won before, or with what it asked for after that
@@ -172,7 +173,7 @@ def heir_race(one: Attack) -> None:
     """So it does when another process than the one that is counted won it, and a later call shows it to the guard."""
     one.begin("heir-race", 200000)
     assert one.main and one.main.wait(30) == -signal.SIGKILL
-    until(lambda: one.published() >= {"over-quota", "toctou-killed"}, "that is said")
+    wait_until(lambda: one.published() >= {"over-quota", "toctou-killed"}, "that is said")
 
 
 def orphan_race(one: Attack) -> None:
@@ -200,15 +201,13 @@ def race_free(one: Attack) -> None:
         # Of files that were closed it is found by the next look. A FREE is preceded by one.
         assert way == 2 or kept * GIB <= LIMIT + GIB, way
         if kept * GIB <= LIMIT:  # each piece may be charged twice, and end the program too
-            until(
-                lambda main=one.main, least=kept * GIB: main.poll() is not None or one.memory() >= least,
-                "what was won is charged",
-            )
+            least = kept * GIB
+            wait_until(lambda least=least: one.is_gone() or one.memory() >= least, "what was won is charged")
             one.go()
         # A program that has won something, and goes on to make clients, gets EAGAIN: their files are held.
         ends = (0, 3) if way == 2 else (0,)
         assert one.main.wait(30) in (ends if kept * GIB <= LIMIT else ()) + (-signal.SIGKILL,)
-        until(lambda: one.memory() == 0, "what UVM had is back")
+        wait_until(lambda: one.memory() == 0, "what UVM had is back")
 
 
 def uvm_batch(one: Attack) -> None:
@@ -267,7 +266,7 @@ def queued(one: Attack) -> None:
     assert one.get("pieces") == 2
     one.go()
     one.get("closed")
-    until(lambda: one.memory() == 2 * GIB or one.memory() == 0, "what is not held any more is back")
+    wait_until(lambda: one.memory() == 2 * GIB or one.memory() == 0, "what is not held any more is back")
     one.go()
 
 
@@ -281,7 +280,7 @@ def execute(one: Attack) -> None:
 def bomb(one: Attack) -> None:
     one.begin("bomb", 200, 4)
     assert one.get("bad") == 0
-    until(lambda: one.memory() == 0, "two hundred dead processes are forgotten")
+    wait_until(lambda: one.memory() == 0, "two hundred dead processes are forgotten")
 
 
 def traced(one: Attack) -> None:
@@ -318,7 +317,7 @@ def flood(one: Attack) -> None:
     before = neighbour()
     one.begin("flood", 8)
     one.get("flooding")
-    until(lambda: one.tenants.status(1).notifications > 200, "it floods")
+    wait_until(lambda: one.tenants.status(1).notifications > 200, "it floods")
     good(neighbour, lambda during: during < 3 * before, f"{before} ns without the flood")
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.leftovers import wait_until
 from tests.support.native import CHECKOUT
 from tests.support.seen import Request
 from tests.support.simgpu import SimGpu, with_gpu
-from tests.support.tenants import Tenants, build_static, prepare, until
+from tests.support.tenants import Tenants, build_static, prepare
 
 pytestmark = pytest.mark.root
 GIB = 1 << 30
@@ -50,7 +51,7 @@ def test_a_guard_is_told_of_the_drivers_requests_alone(place: Path) -> None:
             process.communicate(timeout=60)
             assert process.returncode == 0
             assert tenants.status(1).notifications == 1, "of all these calls a client alone is announced"
-            until(lambda: tenants.of(1).memory == 0, "nothing is left")
+            wait_until(lambda: tenants.of(1).memory == 0, "nothing is left")
 
     with_gpu(place, inside)
 

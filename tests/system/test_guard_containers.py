@@ -22,10 +22,11 @@ from nvc.sim.description import load
 from tests.support import fuse
 from tests.support.bed import Bed, gpu_env
 from tests.support.bundle import Container
+from tests.support.leftovers import wait_until
 from tests.support.native import CHECKOUT
 from tests.support.runtimes import OciRuntime
 from tests.support.served import served_machine
-from tests.support.tenants import build_static, status_now, until
+from tests.support.tenants import build_static, status_now
 
 fuse.needed()
 
@@ -121,7 +122,7 @@ def test_a_container_gets_its_quota_and_no_more(bed: Bed, ask, machine: str, nam
         assert json.loads(listening.state)["metadata"] == "share"
         counted = dict(status_now(guard).reasons)
         assert set(counted) == {"over-quota", "forbidden-escape"}
-        until(lambda: guard.gone(1), "nothing of it is left")
+        wait_until(lambda: guard.gone(1), "nothing of it is left")
         assert status_now(guard).gpus[0].memory == 0
 
 

@@ -12,7 +12,8 @@ import pytest
 from tests.support.attacking import LIMIT
 from tests.support.attacks import SOURCES
 from tests.support.firsts import FirstProcess
-from tests.support.tenants import Tenants, build_static, guarded, prepare, until
+from tests.support.leftovers import wait_until
+from tests.support.tenants import Tenants, build_static, guarded, prepare
 
 pytestmark = pytest.mark.root
 
@@ -60,7 +61,7 @@ def test_where_uvm_has_the_memory_which_no_answer_shows_the_container_ends(place
 def test_where_it_goes_with_the_client_that_was_named_the_container_goes_on(place: Path) -> None:
     def inside(tenants: Tenants) -> None:
         main = begin(tenants, "keep-race", 2048, 1, 1)
-        until(lambda: tenants.of(1).driver_usage <= LIMIT, "the client is freed", seconds=2)
+        wait_until(lambda: tenants.of(1).driver_usage <= LIMIT, "the client is freed", seconds=2)
         time.sleep(2)
         assert main.poll() is None
         assert "toctou-killed" not in tenants.reasons(1)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.leftovers import wait_until
 from tests.support.simgpu import Probe
-from tests.support.tenants import Tenants, guarded, prepare, until
+from tests.support.tenants import Tenants, guarded, prepare
 
 pytestmark = pytest.mark.root
 GIB = 1 << 30
@@ -25,7 +26,7 @@ def moved(tenants: Tenants) -> None:
     tenants.add(memory=GIB)
     probe = tenants.probe()
     assert probe.work(3000) == 0
-    until(lambda: probe.rate(100) > 20, "it computes")
+    wait_until(lambda: probe.rate(100) > 20, "it computes")
     assert probe.move() > 0
     tenants.guard.freeze(1, 0, True)
     # Only the calls of the probe itself need the old numbers, so that it can say whether it computes.
@@ -33,7 +34,7 @@ def moved(tenants: Tenants) -> None:
     assert probe.back() > 0
     off(probe)
     tenants.guard.freeze(1, 0, False)
-    until(lambda: probe.rate(100) > 20, "it computes again")
+    wait_until(lambda: probe.rate(100) > 20, "it computes again")
     assert "unreachable" not in tenants.reasons()
 
 
@@ -46,7 +47,7 @@ def off(probe: Probe) -> None:
     done before. Raises AssertionError.
     """
     assert probe.work(3000) == 0
-    until(lambda: probe.rate(150) == 0, "its channels are off")
+    wait_until(lambda: probe.rate(150) == 0, "its channels are off")
 
 
 def restless(tenants: Tenants) -> None:
@@ -58,7 +59,7 @@ def restless(tenants: Tenants) -> None:
         assert probe.back() > 0
         off(probe)
         tenants.guard.freeze(1, 0, False)
-        until(lambda: probe.rate(50) > 20, "it computes again")
+        wait_until(lambda: probe.rate(50) > 20, "it computes again")
     assert "unreachable" not in tenants.reasons()
 
 
@@ -77,14 +78,14 @@ def hidden(tenants: Tenants) -> None:
     tenants.guard.freeze(1, 0, True)
     assert probe.show() > 0
     off(probe)
-    until(lambda: neighbour.rate(100) > 20, "its neighbour computes")
+    wait_until(lambda: neighbour.rate(100) > 20, "its neighbour computes")
     assert probe.hide() > 0
     tenants.guard.freeze(1, 0, False)
     assert probe.show() > 0
-    until(lambda: probe.rate(100) > 20, "it computes again")
+    wait_until(lambda: probe.rate(100) > 20, "it computes again")
     assert tenants.reasons(1) == tenants.reasons(2) == {}
     probe.kill()
-    until(lambda: tenants.of(1).memory == 0, "what it had is refunded")
+    wait_until(lambda: tenants.of(1).memory == 0, "what it had is refunded")
 
 
 def test_a_tenant_with_a_file_without_a_descriptor_is_stopped_all_the_same(place: Path) -> None:
@@ -99,7 +100,7 @@ def inherited(tenants: Tenants) -> None:
     assert tenants.of().groups > 0
     child = os.pidfd_open(probe.leave(30))
     probe.kill()
-    until(lambda: tenants.of().memory == 0, "what it had is refunded")
+    wait_until(lambda: tenants.of().memory == 0, "what it had is refunded")
     assert tenants.of().groups == 0
     signal.pidfd_send_signal(child, signal.SIGKILL)  # it was there all the time
     os.close(child)
@@ -119,7 +120,7 @@ def many(tenants: Tenants) -> None:
         for frozen in (True, False):
             tenants.guard.freeze(1, 0, frozen)
             probe.rate(30)
-    until(lambda: probe.rate(100) > 20, "it computes")
+    wait_until(lambda: probe.rate(100) > 20, "it computes")
     assert "unreachable" not in tenants.reasons()
 
 
@@ -138,7 +139,7 @@ def ordinary(tenants: Tenants) -> None:
         for frozen in (True, False) * 10:
             tenants.guard.freeze(1, 0, frozen)
         probe.process.wait(30)
-    until(lambda: tenants.of().memory == 0, "nothing is left")
+    wait_until(lambda: tenants.of().memory == 0, "nothing is left")
     assert "unreachable" not in tenants.reasons()
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import manager
+from tests.support.leftovers import wait_until
 from tests.support.played import (
     RETAINING,
     SAMPLED,
@@ -26,7 +27,7 @@ from tests.support.played import (
     sequences,
 )
 from tests.support.simgpu import SimGpu, with_gpu
-from tests.support.tenants import Tenants, guarded, prepare, until
+from tests.support.tenants import Tenants, guarded, prepare
 from tests.system.test_guarded_smoke import environment, guarding
 
 pytestmark = [pytest.mark.root, pytest.mark.system]
@@ -75,9 +76,9 @@ class Play:
         with played(
             self.folder, self.steps, lambda tenant, words: self.tenants.start(*words, tenant=self.ids[tenant])
         ) as self.counts:
-            until(self.is_covered, f"{name}: {self.held()} bytes are handed out, {self.charged()} charged")
+            wait_until(self.is_covered, f"{name}: {self.held()} bytes are handed out, {self.charged()} charged")
         for one in self.ids:
-            until(partial(self.tenants.guard.gone, one), f"{name}: tenant {one} is gone")
+            wait_until(partial(self.tenants.guard.gone, one), f"{name}: tenant {one} is gone")
             self.tenants.guard.remove(one)
         os.close(self.control)
 
@@ -97,7 +98,7 @@ def play_all(tenants: Tenants, count: int, without: str, missed: int) -> None:
         assert neighbour.alloc(2) == [1, 0], steps.splitlines()[0]
         assert neighbour.free() == 0
         longest = max(longest, time.monotonic() - begun)
-        until(lambda: manager.used(control) == before, f"{steps.splitlines()[0]}: all is given back")
+        wait_until(lambda: manager.used(control) == before, f"{steps.splitlines()[0]}: all is given back")
     os.close(control)
     print(f"sequences {COUNT}, {counts}, neighbour's longest {longest * 1000:.0f} ms")
     assert counts.calls > 20 * count
@@ -134,7 +135,7 @@ def test_tenants_that_stay_let_go_of_what_both_of_them_had(tmp_path: Path) -> No
             assert manager.used(control) == play.before
             assert play.counts.pieces >= len(chosen)
             assert play_unguarded(folder, chosen, play.environment, 0.0).pieces >= play.counts.pieces
-            until(lambda: manager.used(control) == play.before, "all is given back")
+            wait_until(lambda: manager.used(control) == play.before, "all is given back")
         os.close(control)
 
     with_gpu(prepare(tmp_path), inside)

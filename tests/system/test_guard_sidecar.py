@@ -14,10 +14,11 @@ from tests.support.agentbed import Held, RunningAgent
 from tests.support.attacks import SOURCES
 from tests.support.bed import Bed, gpu_env
 from tests.support.bundle import Container
+from tests.support.leftovers import wait_until
 from tests.support.passing import GIVEN, LINES, giver, got, is_refused, read, sidecar, volume_of
 from tests.support.required import agent, bed, behind
 from tests.support.runtimes import OciRuntime
-from tests.support.tenants import build_static, until
+from tests.support.tenants import build_static
 
 __all__ = ["agent", "bed"]
 pytestmark = [pytest.mark.root, pytest.mark.system]
@@ -61,7 +62,7 @@ def test_by_another_runtime_it_allocates_uncharged(
             found = read(held.line() for _ in range(LINES))
             assert (found["client"], found["reopened"], found["own"]) == (0, 0, 0)
             assert found["pieces"] > 2 * QUOTA
-            until(lambda: charged(agent, given) > 0, "its guard knows of the container's own memory")
+            wait_until(lambda: charged(agent, given) > 0, "its guard knows of the container's own memory")
             time.sleep(2)  # the guard asks the driver every second
             assert charged(agent, given) <= (QUOTA + 1) * GIB
 

@@ -21,13 +21,14 @@ from tests.support.acceptors import processes
 from tests.support.agent_tenants import RunningAgent
 from tests.support.attacks import SOURCES
 from tests.support.guarded import build_launcher
+from tests.support.leftovers import wait_until
 from tests.support.manager import DEVICE, Client, ioctl, request
 from tests.support.native import build
 from tests.support.nv_numbers import NUMBERS
 from tests.support.opened import names, opened
 from tests.support.simgpu import DRIVER, UUID, SimGpu, with_gpu
 from tests.support.spoken import Spoken
-from tests.support.tenants import Tenants, build_static, prepare, until
+from tests.support.tenants import Tenants, build_static, prepare
 from tests.system.test_guarded_smoke import environment
 
 pytestmark = pytest.mark.root
@@ -71,7 +72,7 @@ def probing(tenants: Tenants, *numbers: int) -> Iterator[Prober]:
         prober.tenant(number, [UUID])
     try:
         assert prober.look() == ""
-        until(lambda: tenants.guard.usage().gpus, "the prober publishes")
+        wait_until(lambda: tenants.guard.usage().gpus, "the prober publishes")
         yield prober
     finally:
         prober.close()
@@ -124,7 +125,7 @@ def test_the_driver_is_asked_as_often_for_many_tenants_as_for_few(place: Path) -
                     few = rate(3.0)
             many = rate(3.0)
             with probing(tenants, *range(1, 9)):
-                until(lambda: set(pids) <= set(reported(tenants)), "all are published")
+                wait_until(lambda: set(pids) <= set(reported(tenants)), "all are published")
                 time.sleep(1.0)
                 probed = rate(3.0)
             print(f"questions a second: 2 tenants {few:.1f}, 8 tenants {many:.1f}, with a prober {probed:.1f}")
@@ -143,13 +144,13 @@ def test_what_is_published_is_what_the_driver_says(place: Path) -> None:
             with probing(tenants, 1, 2):
                 idle = tenants.guard.usage().gpus[UUID]
                 pids = [held(tenants, place, number) for number in (1, 1, 2)]
-                until(lambda: {reported(tenants).get(pid) for pid in pids} == {2 * GIB}, "each with 2 GiB")
+                wait_until(lambda: {reported(tenants).get(pid) for pid in pids} == {2 * GIB}, "each with 2 GiB")
                 now = tenants.guard.usage().gpus[UUID]
                 assert now.used - idle.used == sum(now.processes.values()) == 6 * GIB
                 assert (now.idle, now.total) == (idle.used, idle.total)
-                until(lambda: tenants.of(2).driver_usage == 2 * GIB, "its supervisor has it from the page")
+                wait_until(lambda: tenants.of(2).driver_usage == 2 * GIB, "its supervisor has it from the page")
                 os.kill(pids[0], signal.SIGKILL)
-                until(lambda: pids[0] not in reported(tenants), "one that ended is not there")
+                wait_until(lambda: pids[0] not in reported(tenants), "one that ended is not there")
 
     with_gpu(place, inside)
 
@@ -183,13 +184,13 @@ def test_a_process_that_the_driver_does_not_list(place: Path) -> None:
                 time.sleep(1.2)
                 assert pid not in reported(tenants)
                 prober.name([pid])
-                until(lambda: reported(tenants).get(pid) == 3 * GIB, "it is asked about")
+                wait_until(lambda: reported(tenants).get(pid) == 3 * GIB, "it is asked about")
                 prober.name([])
                 time.sleep(2.5)
                 assert reported(tenants).get(pid) == 3 * GIB, "nothing takes it away"
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
-                until(lambda: not reported(tenants).get(pid), "but its end")
+                wait_until(lambda: not reported(tenants).get(pid), "but its end")
 
     with_gpu(place, inside)
 
@@ -202,7 +203,7 @@ def test_a_supervisor_that_is_taken_over_lowers_nothing(place: Path) -> None:
             tenants.add(1, memory=10 * GIB)
             with probing(tenants, 1):
                 pid = held(tenants, place, 1)
-                until(lambda: reported(tenants).get(pid) == 2 * GIB, "it is published")
+                wait_until(lambda: reported(tenants).get(pid) == 2 * GIB, "it is published")
                 _, supervisor = tenants.guard.pids(1)
                 os.kill(supervisor, signal.SIGSTOP)
                 number = next(number for number, file in opened(supervisor).items() if "counters" in file.name)
@@ -237,8 +238,8 @@ def test_what_a_tenant_adds_to_the_list_is_bounded(place: Path) -> None:
                 at = pages._CountersFile.counters.offset + copy * ctypes.sizeof(pages._Counters)
                 os.pwrite(counters, bytes(forged), at)
             with probing(tenants, 1, 2):
-                until(lambda: reported(tenants).get(pid) == 2 * GIB, "the neighbour's")
-                until(lambda: len(reported(tenants)) > 32, "those that can be pids are asked about")
+                wait_until(lambda: reported(tenants).get(pid) == 2 * GIB, "the neighbour's")
+                wait_until(lambda: len(reported(tenants)) > 32, "those that can be pids are asked about")
                 assert len(reported(tenants)) < 80
                 assert rate(3.0) < 4
             os.close(counters)
@@ -253,16 +254,16 @@ def test_supervisors_go_on_when_the_prober_is_killed(place: Path) -> None:
             tenants.add(1, memory=10 * GIB)
             pids = [held(tenants, place, 1) for _ in range(2)]
             with probing(tenants, 1) as prober:
-                until(lambda: set(pids) <= set(reported(tenants)), "all are published")
+                wait_until(lambda: set(pids) <= set(reported(tenants)), "all are published")
                 time.sleep(1.0)
                 before = rate(3.0)
                 os.kill(usage.prober_pid(tenants.guard._contention), signal.SIGKILL)
                 time.sleep(usage.FRESH_NS / 1e9 + 1.5)
                 assert not tenants.guard.usage().gpus
-                until(lambda: rate(1.0) > 0, "the supervisor asks about two processes, which make no call")
+                wait_until(lambda: rate(1.0) > 0, "the supervisor asks about two processes, which make no call")
                 assert before < 4
                 assert prober.look() == "nvc-prober ended (signal 9); another one is started"
-                until(lambda: (prober.look(), set(pids) <= set(reported(tenants)))[1], "another one publishes")
+                wait_until(lambda: (prober.look(), set(pids) <= set(reported(tenants)))[1], "another one publishes")
 
     with_gpu(place, inside)
 
@@ -275,7 +276,7 @@ def test_the_prober_outlives_an_agent_and_is_found_again(place: Path) -> None:
             page = os.open(directory / "contention", os.O_RDONLY)
             with Spoken(agent.tenant(memory=9 * GIB).wrap([f"{place}/attack", "victim"]), environment(gpu)) as program:
                 assert program.line() == "memory=0"
-                until(lambda: 2 * GIB in published(page).values(), "the agent's prober publishes")
+                wait_until(lambda: 2 * GIB in published(page).values(), "the agent's prober publishes")
                 pid = usage.prober_pid(page)
                 agent.process.kill()
                 agent.process.wait()
@@ -288,7 +289,7 @@ def test_the_prober_outlives_an_agent_and_is_found_again(place: Path) -> None:
                 time.sleep(1.0)
                 assert usage.prober_pid(page) == pid, "the next agent finds it"
                 os.kill(pid, signal.SIGKILL)
-                until(
+                wait_until(
                     lambda: usage.prober_pid(page) != pid and 2 * GIB in published(page).values(), "it starts another"
                 )
                 assert '"event":"prober","message":"nvc-prober ended; another' in agent.log.read_text()
@@ -300,11 +301,11 @@ def test_the_prober_outlives_an_agent_and_is_found_again(place: Path) -> None:
                     os.pwrite(file.fileno(), (usage.VERSION - 1).to_bytes(4, "little"), usage._Page.version.offset)
                 agent.process = agent._start()
                 assert agent.ready()
-                until(lambda: 2 * GIB in published(page).values(), "an update replaces it", 20)
+                wait_until(lambda: 2 * GIB in published(page).values(), "an update replaces it", seconds=20)
                 assert usage.prober_pid(page) != pid and has_ended(pid)
                 assert "nvc-prober is of another version" in agent.log.read_text()
             pid = usage.prober_pid(page)
-            until(lambda: has_ended(pid), "without tenants it ends", 40)
+            wait_until(lambda: has_ended(pid), "without tenants it ends", seconds=40)
             os.close(page)
             assert (directory / LOCK).exists()
 
@@ -378,7 +379,7 @@ def test_no_prober_is_left(place: Path) -> None:
             assert usage.prober_pid(guard._contention) == 0, "none without a tenant"
             prober.tenant(1, [UUID])
             assert prober.look() == ""
-            until(lambda: usage.prober_pid(guard._contention) != 0, "one with")
+            wait_until(lambda: usage.prober_pid(guard._contention) != 0, "one with")
             pid = usage.prober_pid(guard._contention)
             assert pid in processes("nvc-prober", "/dev")
             prober.gone(1)

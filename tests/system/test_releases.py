@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support.leftovers import wait_until
 from tests.support.native import CHECKOUT, build
 from tests.support.simgpu import MIB, Probe, SimGpu, make_machine, with_gpu
 from tests.support.tenants import ENTER_SOURCE, Tenants, build_static
@@ -100,18 +99,11 @@ def frozen(gpu: SimGpu, probe: Probe) -> None:
     assert probe.work(500) == 0
     gpu.share(memory=LIMIT, cap=300)
     probe.info()
-    until(lambda: gpu.region().slots[0].frozen_ns[0] > 100_000_000)
+    wait_until(lambda: gpu.region().slots[0].frozen_ns[0] > 100_000_000)
     gpu.share(memory=LIMIT, cap=300, paused=True)
-    until(lambda: bool(probe.rate(50) == 0))
+    wait_until(lambda: bool(probe.rate(50) == 0))
     gpu.share(memory=LIMIT, cap=1000)
-    until(lambda: bool(probe.rate(50) > 0))
-
-
-def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < end, "nothing changed in thirty seconds"
-        time.sleep(0.01)
+    wait_until(lambda: bool(probe.rate(50) > 0))
 
 
 @pytest.mark.parametrize("driver", DRIVERS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from nvc.bindings import rmcontrol
 from nvc.linux import syscalls
 from nvc.share.region import set_own
+from tests.support.leftovers import wait_until
 from tests.support.repeated import good
 from tests.support.simgpu import Probe, SimGpu, make_machine, with_gpu
 
@@ -22,13 +22,6 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("machine")
     make_machine(directory)
     return directory
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < end, "nothing changed in thirty seconds"
-        time.sleep(0.01)
 
 
 def measured(gpu: SimGpu, probe: Probe) -> tuple[float, float]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from nvc.container.apply import apply
 from nvc.container.messages import ApplyRequest, ContainerConfig, InspectRequest
 from tests.support import injection
 from tests.support.injection import container, isolated, locate, mountinfo, operations, tree
+from tests.support.leftovers import wait_until
 
 pytestmark = pytest.mark.root
 
@@ -40,13 +40,6 @@ def gone(pid: int) -> bool:
         return True
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.0005)
-
-
 @isolated
 def killed(driver_root: Path, rootfs: Path, delay: float) -> None:
     with container(rootfs) as pid:
@@ -57,7 +50,7 @@ def killed(driver_root: Path, rootfs: Path, delay: float) -> None:
                 configure(pid, rootfs, driver_root)
             finally:
                 os._exit(0)
-        wait_until(lambda: mountinfo(pid) != mounts)
+        wait_until(lambda: mountinfo(pid) != mounts, step=0.0005)
         children = Path(f"/proc/{caller}/task/{caller}/children").read_text().split()
         time.sleep(delay)
         os.kill(caller, signal.SIGKILL)

@@ -24,6 +24,7 @@ from nvc.linux import syscalls
 from rpc.errors import Stop
 from tests.support import injection
 from tests.support.injection import container, isolated, locate, mountinfo, operations, tree
+from tests.support.leftovers import wait_until
 
 if TYPE_CHECKING:
     from nvc.container.operations import Operation
@@ -164,13 +165,6 @@ def begun(pid: int, rootfs: Path, driver_root: Path, *more: Operation) -> tuple[
     client.inspect(InspectRequest(config, supervised=True, find_cgroup=False, find_compat=False))
     first, rest = divide(operations(locate(pid, rootfs)))
     return client, client.begin_apply(ApplyRequest(str(driver_root), (*more, *first)), deadline=60), rest
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.0005)
 
 
 @isolated

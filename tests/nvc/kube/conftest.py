@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from nvc.model import Gpu, Host, Inventory
 from nvc.sim.create import create
 from tests.support.fake_cluster import FakeCluster
 from tests.support.fake_kubelet import FakeKubelet
+from tests.support.leftovers import wait_until
 from tests.support.native import build
 
 NODE = "node-a"
@@ -30,15 +30,6 @@ SHARE: dict[str, Any] = {
     "shareID": "3b0ddbc6-5a1e-4b4a-9b9a-0a2f4e6c8d10",
     "consumedCapacity": {"memory": "10Gi", "compute": "30"},
 }
-
-
-def eventually(condition: Callable[[], Any], seconds: float = 60) -> Any:
-    """What it returns when that is true. Fails after ``seconds``, which no test counts on."""
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.01)
-    return found
 
 
 class Machine:
@@ -73,7 +64,7 @@ class Running:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self.driver.run, args=(self._stop,))
         self._thread.start()
-        eventually(lambda: self.events("ready"))
+        wait_until(lambda: self.events("ready"))
 
     def events(self, name: str) -> list[dict[str, Any]]:
         return [one for one in self.said if one["event"] == name]
@@ -134,7 +125,7 @@ def generations(bed: Bed) -> set[int]:
 
 def published(bed: Bed) -> int:
     """Waits until every GPU is; the generation."""
-    eventually(lambda: len(bed.api.slices) == 8 and len(generations(bed)) == 1)
+    wait_until(lambda: len(bed.api.slices) == 8 and len(generations(bed)) == 1)
     return generations(bed).pop()
 
 

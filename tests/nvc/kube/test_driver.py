@@ -10,7 +10,8 @@ import yaml
 
 from nvc.cdi import files
 from nvc.share import policyfile
-from tests.nvc.kube.conftest import NODE, SHARE, Bed, again, eventually, generations, published
+from tests.nvc.kube.conftest import NODE, SHARE, Bed, again, generations, published
+from tests.support.leftovers import wait_until
 
 WHOLE = {"device": "gpu-1", "shareID": "4b0ddbc6-5a1e-4b4a-9b9a-0a2f4e6c8d10"}
 
@@ -82,7 +83,7 @@ def test_every_claim_has_an_answer_and_a_refusal_says_why(bed: Bed) -> None:
     assert "404" in answer[other[:-1] + "1"].error
     assert "is no uid of a claim" in answer["../../x"].error
     assert [f"nvc.dev-claim_{uid}.yaml", "nvc.dev-driver.yaml"] == sorted(path.name for path in bed.cdi.glob("*.yaml"))
-    event = eventually(lambda: next((one for one in bed.api.events if one["regarding"]["uid"] == other), None))
+    event = wait_until(lambda: next((one for one in bed.api.events if one["regarding"]["uid"] == other), None))
     assert ("Warning", "space", "claim") == (event["type"], event["metadata"]["namespace"], event["regarding"]["name"])
     assert "was asked for" in event["note"]
 
@@ -211,7 +212,7 @@ def test_a_fault_of_the_program_is_told_once_and_ends_nothing(bed: Bed, monkeypa
     # Looked up by the driver at its start; before the key changes, which one look of its takes up.
     running.driver._find = bed.machine.find
     again(running)
-    told = eventually(lambda: running.events("warning"))
+    told = wait_until(lambda: running.events("warning"))
     assert "internal error: KeyError: 'no such key'" == told[0]["message"]
     uid = bed.api.add_claim([SHARE])
     assert "" == bed.kubelet.prepare(("claim", uid))[uid].error, "claims are served"
@@ -220,7 +221,7 @@ def test_a_fault_of_the_program_is_told_once_and_ends_nothing(bed: Bed, monkeypa
     driver = bed.inventory.driver
     bed.machine.inventory = bed.inventory.replace(driver=driver.replace(nvrm_version="590.1.02"))
     running.driver._find = find  # the next look finds it: those that failed left the key as it was
-    eventually(lambda: len(bed.api.slices) == 8 and generations(bed) == {generation + 1})
+    wait_until(lambda: len(bed.api.slices) == 8 and generations(bed) == {generation + 1})
 
 
 def test_the_claims_status_says_what_is_held(bed: Bed) -> None:
@@ -230,7 +231,7 @@ def test_the_claims_status_says_what_is_held(bed: Bed) -> None:
     bed.api.claims["space", "claim"]["status"]["devices"] = [foreign]
     for _ in range(2):
         bed.kubelet.prepare(("claim", uid))
-        there, own = eventually(
+        there, own = wait_until(
             lambda: (
                 len(bed.api.claims["space", "claim"]["status"]["devices"]) == 2
                 and bed.api.claims["space", "claim"]["status"]["devices"]
@@ -248,7 +249,7 @@ def test_without_the_right_to_write_a_status_pods_start(bed: Bed) -> None:
     bed.api.refuse["GET", "/api/v1/nodes"] = 403
     uid = bed.api.add_claim([SHARE])
     assert "" == bed.kubelet.prepare(("claim", uid))[uid].error
-    assert "chart's RBAC" in eventually(lambda: running.events("report-failed"))[0]["hint"]
+    assert "chart's RBAC" in wait_until(lambda: running.events("report-failed"))[0]["hint"]
     published(bed)
 
 

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nvc.model import Host
-from tests.nvc.kube.conftest import SHARE, Bed, eventually
+from tests.nvc.kube.conftest import SHARE, Bed
+from tests.support.leftovers import wait_until
 
 ROOT = Path(__file__).parents[3]
 PREPARES, IDLE_S = 100, 3
@@ -51,7 +52,7 @@ def test_a_process_serves_and_ends(bed: Bed, sim: Callable[[str], Host]) -> None
     command = [sys.executable, "-m", "nvc", *words, *where, "--hook=/opt/bin/nvc-cdi-hook"]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         try:
-            eventually(lambda: bed.kubelet.registrations() and len(bed.api.slices) == 8, 60)
+            wait_until(lambda: bed.kubelet.registrations() and len(bed.api.slices) == 8, seconds=60)
             taken = []
             for number in range(PREPARES):
                 name, row = f"claim-{number}", {**SHARE, "consumedCapacity": {"memory": "64Mi", "compute": "0"}}
@@ -63,7 +64,7 @@ def test_a_process_serves_and_ends(bed: Bed, sim: Callable[[str], Host]) -> None
                 assert "" == answer.error
             memory = _status(process.pid, "VmHWM") >> 10
             # Connections that were just closed have timers.
-            woken, idle = eventually(lambda: found if (found := _idle(process.pid))[0] < WOKEN else None, 30)
+            woken, idle = wait_until(lambda: found if (found := _idle(process.pid))[0] < WOKEN else None, seconds=30)
             taken.sort()
             print(
                 f"prepare: median {statistics.median(taken):.1f} ms, p99 {taken[-2]:.1f} ms of {PREPARES}; "

@@ -12,7 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from nvc.kube import kubelet
-from tests.nvc.kube.conftest import SHARE, Bed, device_of, eventually, published
+from tests.nvc.kube.conftest import SHARE, Bed, device_of, published
+from tests.support.leftovers import wait_until
 
 
 def test_the_kubelets_registration_is_in_a_file(bed: Bed) -> None:
@@ -35,7 +36,7 @@ def test_a_process_that_ends_answers_until_the_kubelet_has_forgotten_it(
     endpoint = bed.kubelet.register().endpoint
     ending = threading.Thread(target=bed.stop, args=(old,))
     ending.start()
-    eventually(lambda: not bed.kubelet.registrations())
+    wait_until(lambda: not bed.kubelet.registrations())
     assert "" == bed.kubelet.prepare(("claim", uid), endpoint=endpoint)[uid].error
     forgotten.set()
     ending.join()
@@ -60,7 +61,7 @@ def test_two_processes_serve_while_the_driver_is_upgraded(bed: Bed) -> None:
     bed.api.forget_slices()
     published(bed)
     # The API server has a slice before the answer reaches the process, which says what it published when it has all.
-    eventually(lambda: new.events("slices"))
+    wait_until(lambda: new.events("slices"))
 
 
 def test_only_the_newer_process_publishes_and_the_older_one_after_its_end(bed: Bed) -> None:
@@ -69,9 +70,9 @@ def test_only_the_newer_process_publishes_and_the_older_one_after_its_end(bed: B
     seen = bed.inventory
     bed.machine.inventory = seen.replace(driver=seen.driver.replace(nvrm_version="590.1.02"))
     new = bed.start(instance="new")
-    eventually(lambda: {"version": "590.1.2"} == device_of(bed, "gpu-0")["attributes"]["driverVersion"])
+    wait_until(lambda: {"version": "590.1.2"} == device_of(bed, "gpu-0")["attributes"]["driverVersion"])
     generation = published(bed)
-    told = len(eventually(lambda: old.events("slices")))
+    told = len(wait_until(lambda: old.events("slices")))
     bed.api.forget_slices()
     assert generation == published(bed)
     assert told == len(old.events("slices"))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from nvc.kube import wire
 from nvc.kube.devices import Slice, joined
-from tests.nvc.kube.conftest import NODE, SHARE, Bed, again, device_of, eventually, generations, published
+from tests.nvc.kube.conftest import NODE, SHARE, Bed, again, device_of, generations, published
+from tests.support.leftovers import wait_until
 
 
 def test_slices_come_back_within_seconds_and_with_the_same_generation(bed: Bed) -> None:
@@ -12,24 +13,24 @@ def test_slices_come_back_within_seconds_and_with_the_same_generation(bed: Bed) 
     generation = published(bed)
     for _ in range(3):
         bed.api.forget_slices()
-        eventually(lambda: len(bed.api.slices) == 8, 5)
+        wait_until(lambda: len(bed.api.slices) == 8, seconds=15)
     assert {generation} == generations(bed)
     name = sorted(bed.api.slices)[3]
     with bed.api.lock:
         bed.api._change("DELETED", bed.api.slices.pop(name))
-    eventually(lambda: name in bed.api.slices, 5)
+    wait_until(lambda: name in bed.api.slices, seconds=15)
     assert {generation} == generations(bed)
 
 
 def test_all_gpus_are_one_slice_where_schedulers_take_that_and_each_change_is_one_write(bed: Bed) -> None:
     bed.api.kubernetes = "v1.36.0"
     bed.start()
-    [one] = eventually(lambda: list(bed.api.slices.values()))
+    [one] = wait_until(lambda: list(bed.api.slices.values()))
     assert [f"gpu-{number}" for number in range(8)] == [device["name"] for device in one["spec"]["devices"]]
     assert 1 == one["spec"]["pool"]["resourceSliceCount"]
     with bed.kernel_log.open("a") as log:
         log.write(f"3,2,2,-;NVRM: Xid (PCI:{bed.gpus[2].bus_id[4:-2]}): 79, GPU has fallen off the bus.\n")
-    eventually(lambda: device_of(bed, "gpu-2").get("taints"))
+    wait_until(lambda: device_of(bed, "gpu-2").get("taints"))
     asked = [method for method, path in bed.api.asked if "resourceslices" in path and method != "GET"]
     assert ["POST", "PUT"] == asked
 
@@ -42,7 +43,7 @@ def test_the_api_server_lists_what_it_has_in_memory_and_the_newest_after_a_confl
     assert ["0"] == bed.api.lists
     bed.api.remembered = "1", []  # as if none had been published yet
     bed.start()
-    eventually(lambda: len(bed.api.lists) == 3)
+    wait_until(lambda: len(bed.api.lists) == 3)
     assert ["0", "0", ""] == bed.api.lists
     assert generation == published(bed)
 
@@ -78,14 +79,14 @@ def test_a_slice_that_somebody_changed_is_put_right(bed: Bed) -> None:
     with bed.api.lock:
         changed = {**bed.api.slices[name], "spec": {**bed.api.slices[name]["spec"], "devices": []}}
         bed.api.put(name, changed, "MODIFIED")
-    eventually(lambda: bed.api.slices[name]["spec"]["devices"])
+    wait_until(lambda: bed.api.slices[name]["spec"]["devices"])
     assert published(bed) > generation
 
 
 def test_slices_are_listed_once_and_then_watched(bed: Bed) -> None:
     bed.start()
     generation = published(bed)
-    eventually(lambda: _reads(bed) == 2)
+    wait_until(lambda: _reads(bed) == 2)
     bed.api.forget_slices()
     assert generation == published(bed)
     assert 2 == _reads(bed), "a list, a watch"
@@ -100,14 +101,14 @@ def test_an_event_that_is_older_than_what_was_written_since_changes_nothing(bed:
     with bed.api.lock:
         stale = {**bed.api.slices[name], "spec": {**bed.api.slices[name]["spec"], "devices": []}}
         bed.api.put(name, stale, "MODIFIED")
-    eventually(lambda: bed.api.slices[name]["spec"]["devices"])
+    wait_until(lambda: bed.api.slices[name]["spec"]["devices"])
     published(bed)
     asked = len(bed.api.asked)
     with bed.api.lock:
         bed.api._change("MODIFIED", stale)
         bed.api._change("DELETED", stale)
         bed.api._change("DELETED", bed.api.slices.pop(other))
-    eventually(lambda: other in bed.api.slices)
+    wait_until(lambda: other in bed.api.slices)
     assert ["POST"] == [method for method, path in bed.api.asked[asked:] if "resourceslices" in path]
 
 
@@ -119,10 +120,10 @@ def test_an_api_server_without_the_gate_is_told_of_and_not_written_to_for_ever(b
     bed.api.ignores = {"allowMultipleAllocations"}
     running = bed.start()
     generation = published(bed)
-    eventually(lambda: running.events("slices-cut"))
+    wait_until(lambda: running.events("slices-cut"))
     assert "leaves out allowMultipleAllocations" in running.events("slices-cut")[0]["message"]
     bed.api.forget_slices()
-    eventually(lambda: len(bed.api.slices) == 8)
+    wait_until(lambda: len(bed.api.slices) == 8)
     assert generation == published(bed)
     puts = [one for one in bed.api.asked if one[0] == "PUT"]
     assert [] == puts
@@ -131,7 +132,7 @@ def test_an_api_server_without_the_gate_is_told_of_and_not_written_to_for_ever(b
 def test_an_api_server_that_is_away_at_the_start_gets_the_slices_later(bed: Bed) -> None:
     bed.api.stop()
     running = bed.start()
-    eventually(lambda: running.events("slices-failed"))
+    wait_until(lambda: running.events("slices-failed"))
     bed.api.start()
     published(bed)
 
@@ -147,7 +148,7 @@ def test_an_error_of_a_gpu_taints_it_and_its_health_is_told(bed: Bed) -> None:
         log.write(f"3,2,2,-;NVRM: Xid (PCI:{address}): 79, GPU has fallen off the bus.\n")
 
     assert {"gpu-2"} == {name for name, health in next(stream).items() if health == 2}
-    device = eventually(lambda: device_of(bed, "gpu-2").get("taints"))
+    device = wait_until(lambda: device_of(bed, "gpu-2").get("taints"))
     assert [("gpu.nvc.dev/unhealthy", "xid-79", "NoSchedule")] == [
         (one["key"], one["value"], one["effect"]) for one in device
     ]
@@ -155,7 +156,7 @@ def test_an_error_of_a_gpu_taints_it_and_its_health_is_told(bed: Bed) -> None:
     assert after > before
     with bed.kernel_log.open("a") as log:
         log.write(f"3,3,3,-;NVRM: Xid (PCI:{address}): 154, GPU recovery action changed from 0x1 to 0x0 (None)\n")
-    eventually(lambda: not device_of(bed, "gpu-2").get("taints"))
+    wait_until(lambda: not device_of(bed, "gpu-2").get("taints"))
     assert {1} == set(next(stream).values())
 
 
@@ -171,7 +172,7 @@ def test_a_gpu_that_went_is_tainted_and_given_to_nobody(bed: Bed) -> None:
     bed.machine.inventory = bed.inventory.replace(gpus=bed.gpus[:7])
     again(running)
 
-    taints = eventually(lambda: device_of(bed, "gpu-7").get("taints"))
+    taints = wait_until(lambda: device_of(bed, "gpu-7").get("taints"))
     assert "gone" == taints[0]["value"]
     assert "gpu-7 is not on this node" in bed.kubelet.prepare(("claim", uid))[uid].error
 
@@ -182,13 +183,13 @@ def test_a_driver_that_is_unloaded_takes_no_file_away_and_comes_back(bed: Bed) -
     bed.kubelet.prepare(("claim", uid))
     kept, bed.machine.inventory = bed.inventory, None
     again(running)
-    eventually(lambda: device_of(bed, "gpu-0").get("taints"))
+    wait_until(lambda: device_of(bed, "gpu-0").get("taints"))
     assert "no GPU now" in bed.kubelet.prepare(("claim", uid))[uid].error
     assert bed.file(uid).exists()
     assert "" == bed.kubelet.unprepare(("claim", uid))[uid].error
     bed.machine.inventory = kept
     again(running)
-    eventually(lambda: not device_of(bed, "gpu-0").get("taints"))
+    wait_until(lambda: not device_of(bed, "gpu-0").get("taints"))
     assert "" == bed.kubelet.prepare(("claim", uid))[uid].error
 
 
@@ -203,7 +204,7 @@ def test_another_version_of_the_gpus_driver_is_in_files_and_slices(bed: Bed) -> 
     before = (bed.cdi / "nvc.dev-driver.yaml").read_text()
     again(running)
 
-    eventually(lambda: {"version": "590.1.2"} == device_of(bed, "gpu-0")["attributes"]["driverVersion"])
+    wait_until(lambda: {"version": "590.1.2"} == device_of(bed, "gpu-0")["attributes"]["driverVersion"])
     assert published(bed) == generation + 1
     assert before != (bed.cdi / "nvc.dev-driver.yaml").read_text()
     assert head == bed.file(uid).read_text().splitlines()[0]
@@ -215,9 +216,9 @@ def test_slices_that_could_not_be_published_are_at_a_later_look(bed: Bed) -> Non
     bed.api.refuse["PUT", "resourceslices"] = 500
     with bed.kernel_log.open("a") as log:
         log.write(f"3,2,2,-;NVRM: Xid (PCI:{bed.gpus[2].bus_id[4:-2]}): 79, GPU has fallen off the bus.\n")
-    eventually(lambda: running.events("slices-failed"))
+    wait_until(lambda: running.events("slices-failed"))
     bed.api.refuse.clear()
-    eventually(lambda: device_of(bed, "gpu-2").get("taints"), 5)
+    wait_until(lambda: device_of(bed, "gpu-2").get("taints"), seconds=15)
     assert published(bed) > generation
 
 

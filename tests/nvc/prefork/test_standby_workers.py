@@ -12,13 +12,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from nvc.prefork import caller, server
 from tests.nvc.prefork.test_server import LAST, SECONDS, Process, packet
+from tests.support.leftovers import wait_until
 from tests.support.traced import traced
 
 pytestmark = pytest.mark.root
@@ -38,13 +39,6 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def is_gone(pid: int) -> bool:
     """Ended; whether init has noticed or not."""
     try:
@@ -56,7 +50,7 @@ def is_gone(pid: int) -> bool:
 def stop(pid: int) -> None:
     """Stop it. On a busy machine it runs for a while yet: a server that asked it then would wait for LATE_S."""
     os.kill(pid, signal.SIGSTOP)
-    until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "T")
+    wait_until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "T")
 
 
 def name(pid: int) -> str:
@@ -76,7 +70,7 @@ def idle(process: Process) -> tuple[int, int]:
                 found[:] = [(found_idle, child) for child in children(found_idle) if name(child) == "nvc:[container]"]
         return bool(found) and all(waits(pid) for pid in found[0])
 
-    until(ready)
+    wait_until(ready)
     return found[0]
 
 
@@ -104,7 +98,7 @@ def process(tmp_path: Path) -> Iterator[Process]:
 def test_it_does_the_next_request_and_another_takes_its_place(process: Process) -> None:
     worker, service = idle(process)
     assert process.whole()
-    until(lambda: is_gone(worker))
+    wait_until(lambda: is_gone(worker))
     assert is_gone(service)
     assert idle(process)[0] != worker
 
@@ -114,7 +108,7 @@ def test_one_that_was_killed_is_replaced_without_a_failed_request(process: Proce
     os.kill(worker, signal.SIGKILL)
     assert process.whole()
     assert idle(process)[0] != worker
-    until(lambda: is_gone(service))
+    wait_until(lambda: is_gone(service))
 
 
 def test_what_a_caller_lent_is_let_go_before_the_answer(process: Process) -> None:
@@ -149,7 +143,7 @@ def test_one_that_was_stopped_keeps_no_client_waiting(process: Process) -> None:
     begun = time.monotonic()
     assert process.whole()
     assert time.monotonic() - begun < server.LATE_S
-    until(lambda: is_gone(worker) and is_gone(service))
+    wait_until(lambda: is_gone(worker) and is_gone(service))
     assert idle(process)[0] != worker
 
 
@@ -159,7 +153,7 @@ def test_one_that_does_not_begin_keeps_no_client_waiting_without_end(process: Pr
         begun = time.monotonic()
         assert process.whole()
         assert server.LATE_S < time.monotonic() - begun < SECONDS
-    until(lambda: is_gone(worker) and is_gone(service))
+    wait_until(lambda: is_gone(worker) and is_gone(service))
     assert idle(process)[0] != worker
 
 
@@ -170,17 +164,17 @@ def test_one_of_which_a_tracer_keeps_the_status_is_replaced(process: Process) ->
         os.kill(worker, signal.SIGKILL)
         assert idle(process)[0] != worker
     assert process.whole()
-    until(lambda: not Path(f"/proc/{worker}").exists())
+    wait_until(lambda: not Path(f"/proc/{worker}").exists())
 
 
 def test_its_service_may_be_stopped_as_well(process: Process) -> None:
     worker, service = idle(process)
-    until(lambda: waiting(service))
+    wait_until(lambda: waiting(service))
     stop(service)
     begun = time.monotonic()
     assert process.whole()
     assert time.monotonic() - begun < server.LATE_S
-    until(lambda: is_gone(worker) and is_gone(service))
+    wait_until(lambda: is_gone(worker) and is_gone(service))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -189,7 +183,7 @@ def test_it_goes_with_the_prefork_server(process: Process, number: signal.Signal
     process.popen.send_signal(number)
 
     assert process.popen.wait(SECONDS) == (0 if number == signal.SIGTERM else -number)
-    until(lambda: all(is_gone(pid) for pid in both))
+    wait_until(lambda: all(is_gone(pid) for pid in both))
 
 
 def test_it_goes_at_once_while_others_work(process: Process) -> None:
@@ -199,7 +193,7 @@ def test_it_goes_at_once_while_others_work(process: Process) -> None:
         assert client.recv(16) == b"R"
         process.popen.send_signal(signal.SIGTERM)
         assert process.popen.wait(SECONDS) == 0
-    until(lambda: all(is_gone(pid) for pid in both))
+    wait_until(lambda: all(is_gone(pid) for pid in both))
 
 
 def test_a_terminals_signals_do_not_reach_it(process: Process) -> None:
@@ -230,7 +224,7 @@ def test_it_holds_nothing_of_another_request(process: Process) -> None:
 def test_the_process_of_ldconfig_holds_nothing_but_what_it_needs(process: Process) -> None:
     """It waits in namespaces of its own, with an empty root, and ends with the service."""
     _, service = idle(process)
-    until(lambda: waiting(service))
+    wait_until(lambda: waiting(service))
     (sandbox,) = waiting(service)
     links = {number: os.readlink(f"/proc/{sandbox}/fd/{number}") for number in os.listdir(f"/proc/{sandbox}/fd")}
 
@@ -245,15 +239,15 @@ def test_the_process_of_ldconfig_holds_nothing_but_what_it_needs(process: Proces
         assert os.readlink(f"/proc/{sandbox}/ns/{kind}") != os.readlink(f"/proc/{service}/ns/{kind}")
     assert status_of(sandbox, "CapBnd") == 0
     os.kill(service, signal.SIGKILL)
-    until(lambda: is_gone(sandbox))
+    wait_until(lambda: is_gone(sandbox))
 
 
 def test_the_service_outlives_its_process_of_ldconfig(process: Process) -> None:
     _, service = idle(process)
-    until(lambda: waiting(service))
+    wait_until(lambda: waiting(service))
     (sandbox,) = waiting(service)
     os.kill(sandbox, signal.SIGKILL)
-    until(lambda: is_gone(sandbox))
+    wait_until(lambda: is_gone(sandbox))
     time.sleep(0.1)
     assert not is_gone(service)  # which starts another when it is needed (tests/nvc/container/ldcache/test_update.py)
 

@@ -9,24 +9,17 @@ import signal
 import struct
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.leftovers import wait_until
 from tests.support.manager import FREE, Client, ioctl, request, used
 
 pytestmark = pytest.mark.root
 
 GIB = 1 << 30
-
-
-def until(holds: Callable[[], bool], seconds: float = 30) -> bool:
-    end = time.monotonic() + seconds
-    while not holds() and time.monotonic() < end:
-        time.sleep(0.002)
-    return holds()
 
 
 def _last_close(place: Path) -> list[int]:
@@ -63,7 +56,7 @@ def _mapping(place: Path) -> int:
         client.close()
         assert mapped[:4] == b"abcd"
         kept = used(watcher)
-    assert until(lambda: used(watcher) == 0)
+    wait_until(lambda: used(watcher) == 0)
     return kept
 
 
@@ -79,7 +72,7 @@ def _killed(place: Path) -> tuple[int, int]:
         for handle in range(100):
             client.memory(handle + 1, GIB)
         signal.pause()
-    assert until(lambda: used(watcher) == 100 * GIB)
+    wait_until(lambda: used(watcher) == 100 * GIB)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return used(watcher), Client(place).memory(1, 100 * GIB)[0]
