@@ -7,7 +7,6 @@ processes. The tenant is over with the last of them.
 from __future__ import annotations
 
 import asyncio
-import errno
 from contextlib import suppress
 from functools import partial
 
@@ -69,14 +68,6 @@ class Groups:
             await asyncio.to_thread(self._adopt, entry, tenant)
             first = member.pid, member.start_time
             await self._threads.run(tenant, lambda: self._supervisors.join(tenant.number, first, listener))
-        except OSError as error:
-            self._forget(tenant, member)
-            if error.errno == errno.EPROTO:
-                raise ContainerError(
-                    f"container {member.name}: the guard of {tenant.name} is of a version without groups",
-                    hint="start the containers of the group again",
-                ) from error
-            raise
         except BaseException:
             self._forget(tenant, member)
             raise

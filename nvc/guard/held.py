@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 class HeldTenant:
     """A tenant's connection, plan and counters. process: of a monitor that this process started.
 
-    published: an eventfd that its supervisor writes to when its counters' file got something; -1: of a monitor of a
-    version that has none.
+    published: an eventfd that its supervisor writes to when its counters' file got something.
     """
 
     def __init__(
@@ -28,14 +27,12 @@ class HeldTenant:
         self.connection, self.plan, self.counters, self.published = connection, plan, counters, published
         self.monitor, self.supervisor = pids
         self.process: subprocess.Popen[bytes] | None = None
-        self.stamp: tuple[int, int, int] | None = None
 
     def close(self) -> None:
         self.connection.close()
         self.plan.close()
         self.counters.close()
-        if self.published >= 0:
-            os.close(self.published)
+        os.close(self.published)
 
     def begin_end(self) -> None:
         """Its channels are enabled, its processes' later calls fail: by a request to its monitor. Raises OSError."""

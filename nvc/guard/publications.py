@@ -24,8 +24,6 @@ class Publications:
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._by_descriptor: dict[int, int] = {}
-        #: Those of monitors that tell nothing: they are looked at.
-        self._untold: dict[int, HeldTenant] = {}
         self._readers: list[Reader] = []
         self._listeners: list[Callable[[int], None]] = []
 
@@ -35,7 +33,7 @@ class Publications:
     def reader(self) -> Reader:
         """That has heard of none of the tenants that are there."""
         made = Reader(self)
-        made.numbers.update(self._by_descriptor.values(), self._untold)
+        made.numbers.update(self._by_descriptor.values())
         self._readers.append(made)
         return made
 
@@ -44,17 +42,14 @@ class Publications:
         self._listeners.append(listener)
 
     def add(self, number: int, tenant: HeldTenant) -> None:
-        if tenant.published < 0:
-            self._untold[number] = tenant
-        else:
-            self._by_descriptor[tenant.published] = number
-            self._epoll.register(tenant.published, select.EPOLLIN | select.EPOLLET)
+        self._by_descriptor[tenant.published] = number
+        self._epoll.register(tenant.published, select.EPOLLIN | select.EPOLLET)
         self._tell(number)
 
     def drop(self, number: int, tenant: HeldTenant) -> None:
         """Before its descriptors are closed. No reader hears of it any more."""
-        if self._untold.pop(number, None) is None and self._by_descriptor.pop(tenant.published, None) is not None:
-            self._epoll.unregister(tenant.published)
+        del self._by_descriptor[tenant.published]
+        self._epoll.unregister(tenant.published)
         for reader in self._readers:
             reader.numbers.discard(number)
 
@@ -66,17 +61,6 @@ class Publications:
                 self._tell(self._by_descriptor[descriptor])
             if len(events) < _EVENTS:
                 break
-
-    def look(self) -> None:
-        """Hear of those that tell nothing."""
-        for number, tenant in self._untold.items():
-            try:
-                stamp = tenant.counters.stamp()
-            except OSError:
-                stamp = None
-            if stamp is None or stamp != tenant.stamp:
-                tenant.stamp = stamp
-                self._tell(number)
 
     def _tell(self, number: int) -> None:
         for reader in self._readers:
@@ -95,6 +79,5 @@ class Reader:
     def take(self) -> set[int]:
         """Those that published something, or came, since the last time: the caller's."""
         self._publications.collect()
-        self._publications.look()
         found, self.numbers = self.numbers, set()
         return found

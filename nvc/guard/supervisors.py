@@ -161,7 +161,7 @@ class Supervisors:
         try:
             _, data, found = connection.ask(HEAD.pack(OPEN, 0))
             version = STATE_PACKET.unpack(data)[3] if len(data) == STATE_PACKET.size else 0
-            if not 1 <= len(found) <= _STATE_FILES or version != VERSION:
+            if len(found) != _STATE_FILES or version != VERSION:
                 for one in found:
                     os.close(one)
                 raise OSError(errno.EPROTO, f"it speaks protocol {version}, this agent speaks {VERSION}")
@@ -176,8 +176,7 @@ class Supervisors:
             raise
         _, _, _, _, monitor, supervisor = STATE_PACKET.unpack(data)
         gpus = GPU_COUNT.unpack_from(plan.limits, GPU_COUNT_AT)[0]
-        published = found[1] if len(found) > 1 else -1  # a version before had none
-        made = HeldTenant(connection, plan, Counters(found[0], gpus), published, (monitor, supervisor))
+        made = HeldTenant(connection, plan, Counters(found[0], gpus), found[1], (monitor, supervisor))
         made.counters.skip_events()
         self._add(number, made)
         return plan.limits
@@ -192,8 +191,7 @@ class Supervisors:
     def join(self, number: int, first: tuple[int, int], listener: int) -> None:
         """One more container of the tenant's group. first: pid and start time of its first process.
 
-        May be called in a thread. Raises OSError: E2BIG for more than 64 containers, EPROTO for a monitor of a version
-        before groups.
+        May be called in a thread. Raises OSError: E2BIG for more than 64 containers.
         """
         self._ask_apart(number, CONTAINER_PACKET.pack(JOIN, 0, first[0], 0, first[1]), [listener])
 
@@ -342,7 +340,7 @@ class Supervisors:
     def files(self, number: int) -> list[int]:
         """The tenant's counters, for reading, and the eventfd that tells of them; this object's. Raises OSError."""
         tenant = self._tenant(number)
-        return [one for one in (tenant.counters.descriptor, tenant.published) if one >= 0]
+        return [tenant.counters.descriptor, tenant.published]
 
     def usage(self) -> Usage:
         """What the driver reports of all processes, by the node's prober. Raises OSError."""
