@@ -332,10 +332,7 @@ async def _request(connection: socket.socket, seconds: float) -> tuple[Container
         operation, _, count, _ = ADMISSION.unpack(packet)
         if operation != ADMIT:
             raise AgentError(f"admit: operation {operation} is not known")
-        process = parse(os.pread(descriptors[0], LIMIT + 1, 0), count)
-        if process is None:
-            raise AgentError("a runtime's message is not JSON")
-        return process, descriptors.pop()
+        return parse(os.pread(descriptors[0], LIMIT + 1, 0), count), descriptors.pop()
     finally:
         for descriptor in descriptors:
             os.close(descriptor)

@@ -30,31 +30,23 @@ class ContainerProcess(Record):
 
     container: the runtime's id. pid: of the process, first: of the container's first one, as the runtime counts; 0: it
     does not say.
-    descriptor: which of those that came along is the listener.
     """
 
     container: str
     pid: int
     first: int
     status: str
-    metadata: str
     bundle: str
-    descriptor: int
 
 
-def parse(data: bytes, descriptors: int) -> ContainerProcess | None:
-    """What ``data`` says; None while it is only the beginning. descriptors: how many came.
-
-    Raises AgentError that names the field.
-    """
+def parse(data: bytes, descriptors: int) -> ContainerProcess:
+    """What ``data`` says. descriptors: how many came. Raises AgentError that names the field."""
     if len(data) > LIMIT:
         raise AgentError(f"a runtime's message is longer than {LIMIT >> 20} MiB")
-    if not data.rstrip().endswith(b"}"):
-        return None
     try:
         content = loads(data, limit=LIMIT)
     except CodecError:
-        return None
+        raise AgentError("a runtime's message is not JSON") from None
     if not isinstance(content, dict):
         raise AgentError("a runtime's message is no object")
     state = content.get("state")
@@ -70,9 +62,7 @@ def parse(data: bytes, descriptors: int) -> ContainerProcess | None:
         _number(content, "pid"),
         _number(state, "pid"),
         _text(state, "status"),
-        _text(content, "metadata", ""),
         _text(state, "bundle", ""),
-        names.index(DESCRIPTOR),
     )
 
 

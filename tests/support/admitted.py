@@ -61,7 +61,7 @@ class AdmittedContainers:
         record = StoredShare(key, key, made.pid, store.start_time(made.pid), group=group, name=f"default/{key}/main")
         store.create(record, limits, b"", directory=self.shares)
         registered.register(self.tenants.registrations, key, made.pid)
-        return ContainerProcess(key, made.pid, made.pid, "creating", "nvc", "", 0)
+        return ContainerProcess(key, made.pid, made.pid, "creating", "")
 
     def agent(self) -> Tenants:
         """What another agent has; the one before let go of its tenants."""

@@ -62,7 +62,7 @@ class Place:
         return self.all.bind(name, *self.at(bundle), pid).pid
 
     def arrives(self, first: int, name: str = ID, bundle: int = 0, pid: int = 1, status: str = "creating") -> int:
-        process = ContainerProcess(name, pid, first, status, "nvc", str(self.bundles[bundle]), 0)
+        process = ContainerProcess(name, pid, first, status, str(self.bundles[bundle]))
         return self.all.arrived(process).pid
 
     @property
