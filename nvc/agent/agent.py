@@ -257,7 +257,7 @@ class Agent:
         self.settings = load(self.options.config)
         control = f"{self.options.directory}/control"
         try:
-            self._set_mode("control", control)
+            self._set_mode(control)
         except OSError as error:
             raise AgentError(f"{control}: {reason(error)}", hint=records.advice(error)) from None
         for part in self.parts:
@@ -346,11 +346,11 @@ class Agent:
         path = f"{self.options.directory}/control"
         # The name is never missing: to nvc-runtime that says that the node has no agent.
         made = socket.socket(fileno=given) if given >= 0 else admission.bind(path, instead=True)
-        self._set_mode("control", path)
+        self._set_mode(path)
         return made
 
-    def _set_mode(self, name: str, path: str) -> None:
-        group = peer.group_id(self.settings.group) if name == "control" else -1
+    def _set_mode(self, path: str) -> None:
+        group = peer.group_id(self.settings.group)
         if group >= 0:
             os.chown(path, -1, group)
         os.chmod(path, 0o660 if group >= 0 else 0o600)

@@ -84,7 +84,7 @@ class Attachments:
         known = self._tenants[tenant]
         groups = sum(len(process.groups) for process in known.processes if attach.is_alive(process))
         gpu = GpuStatus(0, 0, 0, groups, self._slices.get(tenant, 0), frozen, frozen_ns)
-        return TenantStatus((gpu,), 0, 0, 0, 0, (), 0, alive, 0)
+        return TenantStatus((gpu,), 0, 0, 0, (), 0, alive, 0)
 
     def slice(self, tenant: int, gpu: int, microseconds: int) -> None:
         """0: what they had. Raises OSError."""
@@ -306,7 +306,7 @@ class Attachments:
         try:
             status = self.status(known.number)
         except OSError:
-            status = TenantStatus((GpuStatus(0, 0, 0, 0, 0, False, 0),), 0, 0, 0, 0, (), 0, 0, 0)
+            status = TenantStatus((GpuStatus(0, 0, 0, 0, 0, False, 0),), 0, 0, 0, (), 0, 0, 0)
         used, share = status.gpus[0], scheduler.share(known.number, 0)
         gpu = TenantGpu(
             uuid=known.gpu.uuid,

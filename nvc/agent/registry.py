@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from nvc.agent.journal import Journal
     from nvc.agent.part import Part
-    from nvc.agent.state.records import Member, TenantRecord
+    from nvc.agent.state.records import TenantRecord
     from nvc.guard.held import HeldTenant
     from nvc.guard.supervisors import Supervisors
     from nvc.share.limits import Limits
@@ -112,8 +112,8 @@ class Registry:
         exact = [self._by_number[number] for number in self.named(word)]
         exact = exact or [one for one in self if word == one.name]
         number = int(word[:10]) if word.isascii() and word.isdigit() else 0
-        by_pid = [one for one in self if number and _has(one, lambda of: of.pid == number)]
-        found = exact or by_pid or [one for one in self if word and _has(one, lambda of: of.name.startswith(word))]
+        found = exact or [one for one in self if number and any(of.pid == number for of in one.members)]
+        found = found or [one for one in self if word and any(of.name.startswith(word) for of in one.members)]
         if len(found) == 1:
             return found[0]
         if self.unmanaged.has(word):
@@ -352,7 +352,3 @@ class Registry:
         self._files.close()
         self._by_number.clear()
         return left
-
-
-def _has(tenant: Tenant, is_meant: Callable[[Member], bool]) -> bool:
-    return any(is_meant(one) for one in tenant.members)

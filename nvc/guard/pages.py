@@ -111,21 +111,17 @@ class GpuStatus(Record):
 class TenantStatus(Record):
     """A tenant: its GPUs, and what was counted since it was added. reasons: (word, count), those above 0.
 
-    waits_for: the process that the guard's thread waits for, 0: none; for so many ns. called_ns: its last call of the
-    driver (CLOCK_MONOTONIC), 0: none.
+    called_ns: its last call of the driver (CLOCK_MONOTONIC), 0: none.
     """
 
     gpus: tuple[GpuStatus, ...]
     notifications: int
     performed: int
     continued: int
-    refused: int
     reasons: tuple[tuple[str, int], ...]
     handling_ns: int
     processes: int
     listeners: int
-    waits_for: int = 0
-    waits_ns: int = 0
     called_ns: int = 0
 
 
@@ -186,7 +182,8 @@ class Counters:
     def attached(self) -> tuple[int, bool, int]:
         """(living processes, whether they are frozen, nanoseconds that they were). Raises OSError."""
         found = self._read()
-        return found.attached.processes, bool(found.attached.frozen), self._frozen_ns(found, found.attached)
+        now, own = max(0, time.monotonic_ns() - found.published_ns), found.attached
+        return own.processes, bool(own.frozen), own.frozen_ns + (now if own.frozen else 0)
 
     def stamp(self) -> tuple[int, int, int]:
         """Another one with each publishing and each event; a tenth of the work of a reading. Raises OSError."""
@@ -222,24 +219,19 @@ class Counters:
             ]
         )
         reasons = tuple([one for one in zip(REASONS, got.reasons[:], strict=False) if one[1]])
-        counted = (got.notifications, got.performed, got.continued, got.refused)
-        waits = got.waits_for, got.waits_ns + (now if got.waits_for else 0)
-        return TenantStatus(
-            gpus, *counted, reasons, got.handling_ns, got.processes, got.listeners, *waits, got.called_ns
-        )
+        counted = (got.notifications, got.performed, got.continued, reasons, got.handling_ns)
+        return TenantStatus(gpus, *counted, got.processes, got.listeners, got.called_ns)
 
     def _pids(self, rows: list[_Process]) -> tuple[tuple[int, tuple[int, ...]], ...]:
         return tuple([(one.pid, tuple(one.memory[: self._gpus])) for one in rows])
 
     def events(self) -> list[Event]:
         """Those since the last time, oldest first; what the ring has lost is left out. Raises OSError."""
-        at = _CountersFile.event_count.offset
-        count = int.from_bytes(os.pread(self.descriptor, 8, at), "little")
+        count = self._event_count()
         if count == self._events:
             return []
         data = os.pread(self.descriptor, ctypes.sizeof(_Event) * EVENTS, _CountersFile.events.offset)
-        again = int.from_bytes(os.pread(self.descriptor, 8, at), "little")
-        first = max(min(self._events, count), again - EVENTS)
+        first = max(min(self._events, count), self._event_count() - EVENTS)
         ring = (_Event * EVENTS).from_buffer_copy(data.ljust(ctypes.sizeof(_Event) * EVENTS, b"\0"))
         found = []
         for number in range(first, min(count, first + EVENTS)):
@@ -250,7 +242,11 @@ class Counters:
 
     def skip_events(self) -> None:
         """Those that are there were read, by the agent before this one. Raises OSError."""
-        self._events = int.from_bytes(os.pread(self.descriptor, 8, _CountersFile.event_count.offset), "little")
+        self._events = self._event_count()
+
+    def _event_count(self) -> int:
+        """Raises OSError."""
+        return int.from_bytes(os.pread(self.descriptor, 8, _CountersFile.event_count.offset), "little")
 
     def _head(self) -> bytes:
         """Raises OSError."""
@@ -276,6 +272,3 @@ class Counters:
             if _HEAD.unpack(self._head())[2] == index:
                 return found
         raise OSError(errno.EAGAIN, "counters were published again and again while they were read")
-
-    def _frozen_ns(self, found: _CountersHead, of: _Attached) -> int:
-        return int(of.frozen_ns) + (max(0, time.monotonic_ns() - found.published_ns) if of.frozen else 0)

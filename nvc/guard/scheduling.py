@@ -16,7 +16,7 @@ from nvc.base.nearest import did_you_mean
 from nvc.base.record import Record
 from nvc.guard import service
 from nvc.guard.phases import Phase, lay, lay_together
-from nvc.share.model import CAP_WHOLE
+from nvc.share.model import CAP_WHOLE, DEFAULT_WEIGHT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ SWITCH_US = 215
 #: Where a phase has to be long enough for two rounds: the slice for which the period is made longer than
 #: LONGEST_PERIOD_US (82 % are work), and the shortest (70 %), below which the tenant with the small cap may miss turns.
 IN_PHASE_US, SHORTEST_IN_PHASE_US = 1_000, SHORTEST_US
-DEFAULT_WEIGHT = 10
 #: libcuda's own timeslice.
 OWN_US = 2048
 #: cGPU's policies by number: /proc/cgpu_km/N/policy.

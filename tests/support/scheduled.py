@@ -43,7 +43,7 @@ class Notes:
             GpuStatus(0, 0, 0, self.groups.get((tenant, gpu), 0), 0, False, self.frozen_ns.get((tenant, gpu), 0))
             for gpu in range(2)
         )
-        return TenantStatus(gpus, 0, 0, 0, 0, (), 0, 1, 1)
+        return TenantStatus(gpus, 0, 0, 0, (), 0, 1, 1)
 
     def slice(self, tenant: int, gpu: int, microseconds: int) -> None:
         self.calls.append(("slice", tenant, gpu, microseconds))
