@@ -68,11 +68,14 @@ def denials(tenant: StatusTenant) -> dict[str, int]:
     return found
 
 
-def each_gpu(value: Callable[[TenantGpu], float]) -> Callable[[AgentStatus], Iterator[Sample]]:
+def each_gpu(value: Callable[[TenantGpu], float | None]) -> Callable[[AgentStatus], Iterator[Sample]]:
+    """value: None: of this GPU there is no sample."""
+
     def samples(status: AgentStatus) -> Iterator[Sample]:
         for tenant in status.tenants:
             for gpu in tenant.gpus:
-                yield (tenant.container, gpu.uuid), value(gpu)
+                if (found := value(gpu)) is not None:
+                    yield (tenant.container, gpu.uuid), found
 
     return samples
 
@@ -90,41 +93,6 @@ def limits(status: AgentStatus) -> Iterator[Sample]:
         for gpu in tenant.gpus:
             if size := limit(status, gpu):
                 yield (tenant.container, gpu.uuid), size
-
-
-def requests(status: AgentStatus) -> Iterator[Sample]:
-    for tenant in status.tenants:
-        for gpu in tenant.gpus:
-            if gpu.request:
-                yield (tenant.container, gpu.uuid), gpu.request
-
-
-def caps_in_force(status: AgentStatus) -> Iterator[Sample]:
-    for tenant in status.tenants:
-        for gpu in tenant.gpus:
-            if 0 < gpu.cap < CAP_WHOLE:
-                yield (tenant.container, gpu.uuid), float(gpu.cap_in_force)
-
-
-def latencies(status: AgentStatus) -> Iterator[Sample]:
-    for tenant in status.tenants:
-        for gpu in tenant.gpus:
-            if gpu.latency_us:
-                yield (tenant.container, gpu.uuid), gpu.latency_us * 1e-6
-
-
-def latency_bounds(status: AgentStatus) -> Iterator[Sample]:
-    for tenant in status.tenants:
-        for gpu in tenant.gpus:
-            if gpu.latency_us and gpu.service:
-                yield (tenant.container, gpu.uuid), gpu.bound_us * 1e-6
-
-
-def energies(status: AgentStatus) -> Iterator[Sample]:
-    for tenant in status.tenants:
-        for gpu in tenant.gpus:
-            if gpu.energy is not None:
-                yield (tenant.container, gpu.uuid), gpu.energy
 
 
 def gpu_xids(status: AgentStatus) -> Iterator[Sample]:
