@@ -37,7 +37,6 @@
 #include <errno.h>
 #include <linux/seccomp.h>
 #include <string.h>
-#include <unistd.h>
 
 /* What making a device and, later, giving it back costs the driver at the least (H200, 580.159.04). */
 #define DEVICE_NS 3000000u
@@ -46,11 +45,11 @@
 /* The driver is asked about the process of a continued call this much later. */
 #define LOOK_AFTER_NS 1000000u
 
-static struct answer failed (int error) { return (struct answer) { .value = 0, .error = -error }; }
+static struct answer failed (int error) { return (struct answer) { .error = -error }; }
 
 static struct answer written (bool is_written, long result)
 {
-    return is_written ? (struct answer) { .value = 0, .error = (int32_t) result } : failed (EFAULT);
+    return is_written ? (struct answer) { .error = (int32_t) result } : failed (EFAULT);
 }
 
 /* Whether a call of this number, which the caller cannot change, could become one that takes video memory. Of whatever

@@ -9,11 +9,10 @@ struct process;
 struct seccomp_notif;
 struct tenant;
 
-/* An ioctl. The answer goes into value and error; continue_syscall: the kernel makes the call as the tenant. */
+/* Of an ioctl. */
 struct answer {
-    int64_t value;
     int32_t error; /* 0 or -errno */
-    bool continue_syscall;
+    bool continue_syscall; /* the kernel makes the call as the tenant */
     bool is_parked; /* it is begun again later (park.h) */
     bool is_stale; /* the process is not the thread's */
     uint32_t head_size; /* not 0: the call was made, and its answer lies in the container's memory and in tenant->head */

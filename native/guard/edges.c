@@ -28,22 +28,26 @@ void edges_end (struct edges *edges)
     pthread_mutex_destroy (&edges->lock);
 }
 
+static long ask (const struct edge_channel *by, uint32_t object, uint32_t command, void *params, uint32_t size)
+{
+    NVOS54_PARAMETERS control = {
+        .hClient = by->client, .hObject = object, .cmd = command, .params = (NvP64) (uintptr_t) params, .paramsSize = size
+    };
+
+    return ioctl (by->file, NV_REQUEST (NV_ESC_RM_CONTROL, sizeof (control)), &control) != 0 ? -errno : (long) control.status;
+}
+
 /* One call, on the file and the subdevice of `by`. The channels may be of several clients, also of other processes: the driver does
  * not ask whose they are (subdeviceCtrlCmdFifoDisableChannels; seen on an H200, 580.159.04). 0, the driver's status, or -errno. */
 static long disable (const struct edge_channel *by, struct edge_channel *const *channels, uint32_t count, bool frozen)
 {
     NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS params = { .bDisable = frozen, .numChannels = count };
-    NVOS54_PARAMETERS control = { .hClient = by->client,
-                                  .hObject = by->subdevice,
-                                  .cmd = NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS,
-                                  .params = (NvP64) (uintptr_t) &params,
-                                  .paramsSize = sizeof (params) };
 
     for (uint32_t i = 0; i < count; i++) {
         params.hClientList[i] = channels[i]->client;
         params.hChannelList[i] = channels[i]->channel;
     }
-    return ioctl (by->file, NV_REQUEST (NV_ESC_RM_CONTROL, sizeof (control)), &control) != 0 ? -errno : (long) control.status;
+    return ask (by, by->subdevice, NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, &params, sizeof (params));
 }
 
 static long switch_some (const struct edge_channel *by, struct edge_channel *const *channels, uint32_t count, bool frozen)
@@ -53,15 +57,6 @@ static long switch_some (const struct edge_channel *by, struct edge_channel *con
     for (uint32_t i = 0; result == 0 && i < count; i++)
         channels[i]->is_stopped = frozen;
     return result;
-}
-
-static long ask (const struct edge_channel *by, uint32_t object, uint32_t command, void *params, uint32_t size)
-{
-    NVOS54_PARAMETERS control = {
-        .hClient = by->client, .hObject = object, .cmd = command, .params = (NvP64) (uintptr_t) params, .paramsSize = size
-    };
-
-    return ioctl (by->file, NV_REQUEST (NV_ESC_RM_CONTROL, sizeof (control)), &control) != 0 ? -errno : (long) control.status;
 }
 
 /* Whether the driver's answer to the stop of one channel says that there is no such channel, or no GPU, and not that it goes on. The

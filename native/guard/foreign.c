@@ -17,8 +17,6 @@
 #include "rm/nv_numbers.h"
 #include "rm/nvos.h"
 
-#include <stdlib.h>
-
 /* How long the duplicate of another tenant's piece is kept at the most. */
 #define FOREIGN_NS UINT64_C (10000000000)
 

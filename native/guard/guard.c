@@ -14,7 +14,6 @@
 #include "wait.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -179,18 +178,19 @@ bool guard_lock (struct tenant *tenant, uint64_t patience)
     return pthread_mutex_clocklock (&tenant->lock, CLOCK_MONOTONIC, &until) == 0;
 }
 
-int guard_hold (struct guard *guard, uint64_t patience, struct tenant **tenant)
+/* Its tenant, and its lock. 0, -ENOENT, or -EBUSY. release gives both back, and returns the result. */
+static int hold (struct guard *guard, struct tenant **tenant)
 {
     *tenant = guard_find (guard);
     if (*tenant == NULL)
         return -ENOENT;
-    if (guard_lock (*tenant, patience))
+    if (guard_lock (*tenant, ASK_NS))
         return 0;
     guard_let_go (*tenant);
     return -EBUSY;
 }
 
-int guard_release (struct tenant *tenant, int result)
+static int release (struct tenant *tenant, int result)
 {
     tenant_unlock (tenant);
     guard_let_go (tenant);
@@ -203,20 +203,19 @@ int guard_tenant_update (struct guard *guard, const struct limits *limits)
     int error = check (limits);
 
     if (error == 0)
-        error = guard_hold (guard, ASK_NS, &tenant);
+        error = hold (guard, &tenant);
     if (error != 0)
         return error;
     /* Indices of GPUs are in rm's ledger: a share can change, its GPUs cannot. */
     if (limits->gpu_count != tenant->limits.gpu_count)
-        return guard_release (tenant, -EINVAL);
+        return release (tenant, -EINVAL);
     for (uint32_t i = 0; i < limits->gpu_count; i++)
         if (memcmp (limits->gpus[i].uuid, tenant->limits.gpus[i].uuid, sizeof (limits->gpus[i].uuid)) != 0)
-            return guard_release (tenant, -EINVAL);
+            return release (tenant, -EINVAL);
     tenant->limits = *limits;
     atomic_store (&tenant->is_paused, (limits->flags & LIMITS_PAUSED) != 0);
-    for (uint32_t i = 0; i < limits->gpu_count; i++)
-        schedule_apply (tenant, i);
-    return guard_release (tenant, 0);
+    schedule_apply_all (tenant);
+    return release (tenant, 0);
 }
 
 int guard_tenant_listen (struct guard *guard, int listener)
@@ -234,7 +233,7 @@ int guard_tenant_listen (struct guard *guard, int listener)
 int guard_tenant_status (struct guard *guard, struct guard_status *status)
 {
     struct tenant *tenant;
-    int error = guard_hold (guard, ASK_NS, &tenant);
+    int error = hold (guard, &tenant);
 
     if (error != 0)
         return error;
@@ -255,13 +254,13 @@ int guard_tenant_status (struct guard *guard, struct guard_status *status)
         status->groups[gpu] = rm_groups (tenant->rm, (int) gpu);
         status->frozen[gpu] = edges_frozen (&tenant->edges, gpu, &status->frozen_ns[gpu]);
     }
-    return guard_release (tenant, 0);
+    return release (tenant, 0);
 }
 
 int guard_tenant_processes (struct guard *guard, struct guard_process *processes, uint32_t capacity)
 {
     struct tenant *tenant;
-    int error = guard_hold (guard, ASK_NS, &tenant);
+    int error = hold (guard, &tenant);
     uint32_t count = 0;
 
     if (error != 0)
@@ -279,13 +278,13 @@ int guard_tenant_processes (struct guard *guard, struct guard_process *processes
         }
         count++;
     }
-    return guard_release (tenant, (int) count);
+    return release (tenant, (int) count);
 }
 
 int guard_tenant_gone (struct guard *guard)
 {
     struct tenant *tenant;
-    int error = guard_hold (guard, ASK_NS, &tenant), gone = 1;
+    int error = hold (guard, &tenant), gone = 1;
     bool is_inherited = false;
 
     if (error != 0)
@@ -302,5 +301,5 @@ int guard_tenant_gone (struct guard *guard)
         gone = guard_now () - tenant->lonely_since > LONELY_NS;
     } else
         tenant->lonely_since = 0;
-    return guard_release (tenant, gone);
+    return release (tenant, gone);
 }

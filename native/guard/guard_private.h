@@ -56,9 +56,6 @@ struct tenant *guard_find (struct guard *guard);
 void guard_let_go (struct tenant *tenant);
 /* Takes its lock, unless another thread has it for longer than so many ns. */
 bool guard_lock (struct tenant *tenant, uint64_t patience);
-/* Both: 0, -ENOENT, or -EBUSY. guard_release gives both back, and returns the result. */
-int guard_hold (struct guard *guard, uint64_t patience, struct tenant **tenant);
-int guard_release (struct tenant *tenant, int result);
 void guard_note (struct tenant *tenant, enum rm_reason reason, uint32_t number, pid_t pid);
 /* Whether the tenant's status is another one than was read last. In its second thread, with the turn, without the lock. */
 bool guard_has_news (struct tenant *tenant);

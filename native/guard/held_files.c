@@ -65,18 +65,15 @@ static void *close_all (void *argument)
     return NULL;
 }
 
-bool closer_start (struct guard *guard)
+void closer_start (struct guard *guard)
 {
-    if (pipe2 (guard->closing, O_CLOEXEC) != 0) {
-        guard->closing[0] = guard->closing[1] = -1;
-        return false;
+    if (pipe2 (guard->closing, O_CLOEXEC) == 0) {
+        if (pthread_create (&guard->closer, NULL, close_all, guard) == 0)
+            return;
+        close (guard->closing[0]);
+        close (guard->closing[1]);
     }
-    if (pthread_create (&guard->closer, NULL, close_all, guard) == 0)
-        return true;
-    close (guard->closing[0]);
-    close (guard->closing[1]);
     guard->closing[0] = guard->closing[1] = -1;
-    return false;
 }
 
 void closer_stop (struct guard *guard)

@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 static void *host_allocate (void *context, size_t size) { return tenant_allocate (context, 1, size); }
 

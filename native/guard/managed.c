@@ -24,7 +24,6 @@
 #include "wait.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #define FIRST_LOOK_NS 1000000u /* the mapping is made after the answer */

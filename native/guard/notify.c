@@ -131,10 +131,8 @@ uint64_t notify_answer (struct tenant *tenant, int listener, const struct seccom
 
     if (answer.continue_syscall)
         response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-    else {
-        response.val = answer.error ? 0 : answer.value;
+    else
         response.error = answer.error;
-    }
     /* ENOENT: the thread does not wait any more. What was made stays in the ledger, and is there when the thread comes again. */
     undelivered = ioctl (listener, SECCOMP_IOCTL_NOTIF_SEND, &response) != 0;
     ended = guard_now ();

@@ -54,7 +54,6 @@ void query_open (struct tenant *tenant)
     pthread_mutex_unlock (&tenant->guard->driver_usage_lock);
 }
 
-/* What the driver says of one process, into process->driver_usage; the tenant's burden. */
 bool query_process (struct tenant *tenant, struct process *process)
 {
     uint64_t begun = fair_cpu ();
@@ -101,7 +100,6 @@ void query_all (struct tenant *tenant)
     }
 }
 
-/* Clients that it made are there when others have their files: a child that inherited them, another process that was sent them. */
 bool query_has_heirs (struct tenant *tenant, const struct process *process)
 {
     size_t count = rm_clients_of (tenant->rm, process->serial, NULL, 0);

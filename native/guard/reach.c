@@ -45,15 +45,12 @@ long reach_through (int file, uint32_t request, void *argument)
 
 void reach_missing (struct tenant *tenant, struct process *process, uint32_t client)
 {
-    uint64_t one = 1;
-
     if (process->dead || process->unreached_since != 0)
         return;
     process->unreached_since = guard_now ();
     process->unreached_client = client;
     tenant->unreached = true;
-    if (write (tenant->wake, &one, sizeof (one)) < 0)
-        return; /* it is awake, or will be by the next call */
+    tenant_wake (tenant);
 }
 
 long reach_ioctl (struct tenant *tenant, struct process *process, uint32_t request, void *argument)

@@ -20,7 +20,6 @@
 #include "tenant.h"
 #include "wait.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -10,6 +10,7 @@
 
 #include <linux/audit.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 #define CALLS_PENDING 32u
 #define HEAD_MAX HEAD_SIZE
