@@ -23,8 +23,9 @@ from nvc.prefork import server
 from tests.hook.runtime.test_entry32 import filters
 from tests.nvc.prefork.test_hostile_callers import process
 from tests.nvc.prefork.test_server import PROGRAMS_OF_TESTS, SECONDS, Process, packet
-from tests.nvc.prefork.test_standby_workers import children, idle, is_gone, name, stop, until, waits
+from tests.nvc.prefork.test_standby_workers import children, idle, is_gone, name, stop, waits
 from tests.support import fuse
+from tests.support.leftovers import wait_until
 from tests.support.traced import traced
 
 __all__ = ["process"]
@@ -71,7 +72,7 @@ def editor(process: Process, edit: Callable[[], socket.socket]) -> int:
     """It, after the first edit."""
     assert editors(process) == []
     assert done(edit()) == SKIPPED
-    until(lambda: any(waits(pid) for pid in editors(process)))
+    wait_until(lambda: any(waits(pid) for pid in editors(process)))
     [found] = editors(process)
     return found
 
@@ -82,7 +83,7 @@ def test_it_does_the_next_ones_and_keeps_nothing_of_them(
     files = sorted(os.listdir(f"/proc/{editor}/fd"))
     for _ in range(3):
         assert done(edit()) == SKIPPED
-        until(lambda: waits(editor))
+        wait_until(lambda: waits(editor))
         assert editors(process) == [editor]
         assert sorted(os.listdir(f"/proc/{editor}/fd")) == files
         assert os.readlink(f"/proc/{editor}/cwd") == "/"
@@ -107,13 +108,13 @@ def test_one_that_hangs_holds_up_no_other_client(
                 assert done(edit()) == SKIPPED
                 assert process.whole()
                 assert time.monotonic() - begun < server.LATE_S + 1
-                until(lambda: any(waits(pid) for pid in editors(process)))
+                wait_until(lambda: any(waits(pid) for pid in editors(process)))
                 idle(process)
                 [found] = [pid for pid in editors(process) if name(pid) == "nvc:[edit]" and pid != editor]
                 assert not is_gone(editor)
                 assert done(edit()) == SKIPPED
-                until(lambda: waits(found))
-            until(lambda: is_gone(editor))  # its client went
+                wait_until(lambda: waits(found))
+            wait_until(lambda: is_gone(editor))  # its client went
         assert done(edit()) == SKIPPED
         assert editors(process) == [found]
     finally:
@@ -128,8 +129,8 @@ def test_one_that_was_stopped_keeps_no_client_waiting(
     begun = time.monotonic()
     assert done(edit()) == SKIPPED
     assert time.monotonic() - begun < server.LATE_S
-    until(lambda: is_gone(editor))
-    until(lambda: any(waits(pid) for pid in editors(process)))  # not only after another edit
+    wait_until(lambda: is_gone(editor))
+    wait_until(lambda: any(waits(pid) for pid in editors(process)))  # not only after another edit
 
 
 def test_one_that_does_not_begin_keeps_no_client_waiting_without_end(
@@ -139,7 +140,7 @@ def test_one_that_does_not_begin_keeps_no_client_waiting_without_end(
         begun = time.monotonic()
         assert done(edit()) == SKIPPED
         assert server.LATE_S < time.monotonic() - begun < SECONDS
-    until(lambda: is_gone(editor))
+    wait_until(lambda: is_gone(editor))
 
 
 def test_one_that_was_killed_is_replaced_without_a_failed_edit(
@@ -148,7 +149,7 @@ def test_one_that_was_killed_is_replaced_without_a_failed_edit(
     os.kill(editor, signal.SIGKILL)
     assert done(edit()) == SKIPPED
     assert done(edit()) == SKIPPED
-    until(lambda: [pid for pid in editors(process) if pid != editor])
+    wait_until(lambda: [pid for pid in editors(process) if pid != editor])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -158,7 +159,7 @@ def test_a_signal_of_its_client_ends_the_edit_alone(
     with traced(editor):
         client = edit()
         client.send(b"K" + bytes([number]))
-        until(lambda: pending(editor) >> number - 1 & 1)
+        wait_until(lambda: pending(editor) >> number - 1 & 1)
     assert done(client) == -number
     assert done(edit()) == SKIPPED
 
@@ -190,9 +191,9 @@ def test_a_caller_with_other_limits_has_a_process_of_its_own(
             time.sleep(server.START_S / 4)  # starts that follow each other: one is made between them all the same
             return True
 
-        until(lambda: others() or (asks() and others()))
+        wait_until(lambda: others() or (asks() and others()))
         [found] = others()
-        until(lambda: waits(found))
+        wait_until(lambda: waits(found))
         assert resource.prlimit(found, resource.RLIMIT_NOFILE)[0] == 512
 
 
@@ -207,7 +208,7 @@ def test_limited_processor_time_is_one_edits(process: Process, edit: Callable[[]
 def test_it_ends_after_its_edits(process: Process, editor: int, edit: Callable[[], socket.socket]) -> None:
     for _ in range(prefork_editor.MAX_EDITS):
         assert done(edit()) == SKIPPED
-    until(lambda: is_gone(editor))
+    wait_until(lambda: is_gone(editor))
     assert process.whole()
 
 
@@ -227,7 +228,7 @@ def test_a_container_that_is_to_be_refused_the_drivers_leaves_no_filter(
         client.send(b"G")
         assert done(client) == SKIPPED
     assert done(edit()) == SKIPPED
-    until(lambda: waits(editor))
+    wait_until(lambda: waits(editor))
     assert json.loads((tmp_path / "config.json").read_text()) == config
     assert filters(Path(f"/proc/{editor}/status").read_text()) == filters(Path("/proc/self/status").read_text())
 
@@ -268,7 +269,7 @@ def untidy(tmp_path: Path) -> Iterator[tuple[dict[str, Any], Callable[[str], dic
 
     try:
         alone = begin("")  # in a fork of the server
-        until(lambda: any(waits(pid) for pid in editors(made)))
+        wait_until(lambda: any(waits(pid) for pid in editors(made)))
         yield alone, begin
     finally:
         assert made.end() == 0

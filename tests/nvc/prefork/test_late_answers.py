@@ -18,8 +18,9 @@ import pytest
 from nvc.base import budgets
 from nvc.cli.settings import TIMEOUT_LIMIT
 from tests.nvc.prefork.test_server import ROOT, SECONDS, Process
-from tests.nvc.prefork.test_standby_workers import children, idle, is_gone, name, process, until
+from tests.nvc.prefork.test_standby_workers import children, idle, is_gone, name, process
 from tests.support import fuse
+from tests.support.leftovers import wait_until
 from tests.support.warm import client_at
 
 __all__ = ["process"]
@@ -77,7 +78,7 @@ def working(process: Process) -> int:
         found[:] = [pid for pid in children(process.popen.pid) if name(pid) == "nvc-hook"]
         return bool(found)
 
-    until(has_begun)
+    wait_until(has_begun)
     return found[0]
 
 
@@ -99,7 +100,7 @@ def test_a_server_that_was_stopped_after_ready(process: Process, client: Path) -
         assert text.endswith(")\n")
         assert "(hint: " in text
         assert text.count("\n") == 1
-        until(lambda: is_gone(worker))
+        wait_until(lambda: is_gone(worker))
         assert process.popen.wait(SECONDS) == -signal.SIGKILL
 
 
@@ -109,7 +110,7 @@ def test_a_worker_that_was_stopped(process: Process, client: Path) -> None:
         worker = working(process)
         os.kill(worker, signal.SIGSTOP)
         assert STAGE in said(made)
-        until(lambda: is_gone(worker))
+        wait_until(lambda: is_gone(worker))
     assert process.whole()
 
 
@@ -141,7 +142,7 @@ def test_a_file_system_whose_server_has_read_the_request(process: Process, clien
         finally:
             subprocess.run(["umount", bundle], check=True)
     assert STAGE in (tmp_path / "said").read_text()
-    until(lambda: is_gone(worker))
+    wait_until(lambda: is_gone(worker))
 
 
 def test_a_server_that_runs_is_left(client: Path, tmp_path: Path) -> None:

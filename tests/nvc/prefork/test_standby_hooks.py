@@ -18,7 +18,8 @@ from hook.process import DEFAULT_PATH
 from nvc.linux import rights
 from nvc.prefork import server
 from tests.nvc.prefork.test_server import SECONDS, Process, packet
-from tests.nvc.prefork.test_standby_workers import children, idle, is_gone, name, process, until
+from tests.nvc.prefork.test_standby_workers import children, idle, is_gone, name, process
+from tests.support.leftovers import wait_until
 
 __all__ = ["process"]
 pytestmark = pytest.mark.root
@@ -120,7 +121,7 @@ def test_the_next_worker_is_forked_when_the_container_has_started(process: Proce
     begun = time.clock_gettime(time.CLOCK_BOOTTIME)
     assert "container state on stdin is empty" in failed(*first)
     assert "not a JSON object" in failed(*second)
-    until(lambda: is_gone(worker) and is_gone(service))
+    wait_until(lambda: is_gone(worker) and is_gone(service))
     found, _ = idle(process)
 
     fields = Path(f"/proc/{found}/stat").read_text().rpartition(")")[2].split()
