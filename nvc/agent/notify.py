@@ -32,27 +32,16 @@ class Systemd:
         #: (name, descriptor) of the sockets that it gave us.
         self.given = _given(environment)
 
-    def tell(self, *lines: str) -> bool:
-        """Send ``lines``; False without a listener. Does not wait: what is not taken now, ``flush`` sends later.
-
-        Messages stay in order.
-        """
-        if not self._address:
-            return False
-        self.flush()
-        if self._waiting or not self._send(lines):
+    def tell(self, *lines: str) -> None:
+        """Send ``lines``. Does not wait: what is not taken now, ``flush`` sends later. Messages stay in order."""
+        if self._address:
             self._waiting.append(lines)
-        return True
+            self.flush()
 
     def flush(self) -> None:
         """Send what waits, as far as it is taken. Raises nothing."""
         while self._waiting and self._send(self._waiting[0]):
             self._waiting.popleft()
-
-    @property
-    def waiting(self) -> int:
-        """How many messages it has not taken yet."""
-        return len(self._waiting)
 
     def _send(self, lines: Sequence[str]) -> bool:
         """Whether it is done with: sent, or never will be."""

@@ -225,18 +225,11 @@ class Scheduler:
 
     # What it does.
 
-    def update(self) -> None:
-        """Look at every tenant, decide, and put into force what changed. Raises nothing: problems are logged."""
-        steps, answer = self._steps(), None
-        try:
-            while True:
-                ask = steps.send(answer)
-                answer = ask() if ask is not None else None
-        except StopIteration:
-            return
-
     async def renew(self) -> None:
-        """As ``update``; the loop's other tasks have their turns meanwhile. Changes made before are in force then."""
+        """Look at tenants, decide, and put into force what changed. Raises nothing: problems are logged.
+
+        The loop's other tasks have their turns meanwhile. Changes made before are in force then.
+        """
         loop = asyncio.get_running_loop()
         async with self._renewing:
             steps, answer, turn = self._steps(), None, Turn()

@@ -171,11 +171,6 @@ class Page:
         return True
 
 
-def read(descriptor: int) -> Usage:
-    """Of the page, once. Raises OSError."""
-    return Page(descriptor).read()
-
-
 def written_ns(descriptor: int) -> int:
     """When the prober wrote last (CLOCK_MONOTONIC); 0: it never did. Raises OSError."""
     data = os.pread(descriptor, ctypes.sizeof(_Contention), 0)

@@ -24,6 +24,7 @@ from nvc.share.model import ResolvedGpu
 from tests.support import leftovers
 from tests.support.firsts import FirstProcess
 from tests.support.native import build
+from tests.support.scheduled import update
 from tests.support.tenants import between_calls, status_now
 
 SOURCE = Path(__file__).with_name("filtered.c")
@@ -223,7 +224,7 @@ class Guarding:
         with self._lock:
             for tenant in changed:
                 self.scheduler.tenant(tenant.number, tenant.limits)
-            self.scheduler.update()
+            update(self.scheduler)
             self.problems += filter(None, [self.prober.look()])
 
     def close(self) -> None:

@@ -75,11 +75,22 @@ def gpu(
     return ResolvedGpu(uuid, -1, cap=cap, weight=weight, priority="service" if latency else priority, latency=latency)
 
 
+def update(scheduler: Scheduler) -> None:
+    """As ``Scheduler.renew``, at once."""
+    steps, answer = scheduler._steps(), None
+    try:
+        while True:
+            ask = steps.send(answer)
+            answer = ask() if ask is not None else None
+    except StopIteration:
+        return
+
+
 def two_tenants(notes: Notes) -> Scheduler:
     """Of two tenants with a group each on the first GPU, weights 30 and 10."""
     scheduler = Scheduler(notes, clock=Clock())
     for number, weight in ((1, 30), (2, 10)):
         notes.groups[number, 0] = 1
         scheduler.tenant(number, limits(gpu(weight=weight)))
-    scheduler.update()
+    update(scheduler)
     return scheduler

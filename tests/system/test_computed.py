@@ -81,7 +81,7 @@ def refuse_once(name: str = SAMPLES, escape: str = "NV_ESC_RM_CONTROL") -> None:
 def published(agent: RunningAgent) -> usage.GpuUsage:
     file = os.open(f"{agent.directory}/contention", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return usage.read(file).gpus[UUID]
+        return usage.Page(file).read().gpus[UUID]
     finally:
         os.close(file)
 
@@ -186,9 +186,9 @@ def test_a_gpu_that_cannot_be_traced_leaves_the_others_their_trace(tmp_path: Pat
         prober.need()
         try:
             assert prober.look() == ""
-            assert until(lambda: len(usage.read(page).gpus) == 8, seconds=20)
+            assert until(lambda: len(usage.Page(page).read().gpus) == 8, seconds=20)
             time.sleep(1.0)  # twice its period
-            found = usage.read(page).gpus.values()
+            found = usage.Page(page).read().gpus.values()
             assert sorted(gpu.traced_ns > 0 for gpu in found) == [False] * 7 + [True]
         finally:
             prober.close()

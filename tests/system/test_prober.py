@@ -320,7 +320,7 @@ def has_ended(pid: int) -> bool:
 
 
 def published(page: int) -> dict[int, int]:
-    found = usage.read(page).gpus.get(UUID)
+    found = usage.Page(page).read().gpus.get(UUID)
     return found.processes if found is not None else {}
 
 

@@ -107,7 +107,7 @@ def test_the_driver_samples_for_a_process_without_rights(agent: RunningAgent, st
 def _published(agent: RunningAgent) -> usage.GpuUsage:
     file = os.open(f"{agent.directory}/contention", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return usage.read(file).gpus[agent.uuid]
+        return usage.Page(file).read().gpus[agent.uuid]
     finally:
         os.close(file)
 

@@ -12,7 +12,7 @@ from nvc.agent.scheduled import NO_SHARE
 from nvc.agent.scheduler import LOOK, Scheduler
 from nvc.base.errors import InputError
 from nvc.guard.scheduling import OWN_US, PERIOD_US
-from tests.support.scheduled import ONE, TWO, Clock, Notes, gpu, limits, two_tenants
+from tests.support.scheduled import ONE, TWO, Clock, Notes, gpu, limits, two_tenants, update
 
 
 @pytest.fixture
@@ -28,10 +28,10 @@ def two(notes: Notes) -> Scheduler:
 def test_slices_follow_weights_and_are_written_once(notes: Notes, two: Scheduler) -> None:
     assert {(1, 0): 7500, (2, 0): 2500} == notes.slices
     before = list(notes.calls)
-    two.update()
+    update(two)
     assert before == notes.calls
     two.tenant(2, limits(gpu(weight=30)))
-    two.update()
+    update(two)
     assert {(1, 0): 5000, (2, 0): 5000} == notes.slices
 
 
@@ -39,19 +39,19 @@ def test_what_an_agent_before_left_is_written_over(notes: Notes) -> None:
     scheduler = Scheduler(notes)
     notes.groups[1, 0] = 1
     scheduler.tenant(1, limits(gpu()))
-    scheduler.update()
+    update(scheduler)
     assert [("phase", 1, 0, 0, 0, 0), ("slice", 1, 0, OWN_US), ("slice", 1, 0, 0)] == notes.calls
-    scheduler.update()
+    update(scheduler)
     assert len(notes.calls) == 3
 
 
 def test_groups_that_come_and_go_change_slices(notes: Notes, two: Scheduler) -> None:
     notes.groups[2, 0] = 3
-    two.update()
+    update(two)
     assert notes.slices[1, 0] == pytest.approx(9 * notes.slices[2, 0], rel=0.01)
     notes.groups[2, 0] = 0
     notes.calls.clear()
-    two.update()
+    update(two)
     # Alone again: libcuda's own, written over the last one, and left from then on.
     assert [("slice", 1, 0, OWN_US), ("slice", 1, 0, 0), ("slice", 2, 0, OWN_US), ("slice", 2, 0, 0)] == notes.calls
 
@@ -62,13 +62,13 @@ def test_every_gpu_has_its_own_schedule_and_policy(notes: Notes) -> None:
         notes.groups[number, 0] = notes.groups[number, 1] = 1
         scheduler.tenant(number, limits(gpu(ONE, weight=number), gpu(TWO, weight=number)))
     scheduler.set_policy("0", TWO)
-    scheduler.update()
+    update(scheduler)
     assert ("weighted", "fair") == (scheduler.policy(ONE), scheduler.policy(TWO))
     assert {(1, 1): (PERIOD_US, 0, 11_750), (2, 1): (PERIOD_US, 11_750, 23_500)} == notes.phases
     assert notes.slices[2, 0] == pytest.approx(2 * notes.slices[1, 0], abs=2)
     assert notes.slices[2, 1] == notes.slices[1, 1]
     scheduler.set_policy("native")
-    scheduler.update()
+    update(scheduler)
     assert {} == notes.phases
     assert set(notes.slices.values()) == {0}
     with pytest.raises(InputError, match="scheduling policy"):
@@ -81,16 +81,16 @@ def test_a_policy_that_takes_phases_away_leaves_other_gpus_their_own_period(note
     for number in range(1, 16):
         scheduler.tenant(number, limits(gpu(ONE, cap=100)), is_new=True)
     scheduler.tenant(16, limits(gpu(ONE, cap=100), gpu(TWO, cap=100)), is_new=True)
-    scheduler.update()
+    update(scheduler)
     assert notes.phases[16, 1][0] > PERIOD_US
     scheduler.set_policy("preemptive", ONE)
-    scheduler.update()
+    update(scheduler)
     assert notes.phases == {(16, 1): (PERIOD_US, 0, PERIOD_US // 10)}
 
 
 def test_a_paused_tenant_takes_no_part_of_the_time(notes: Notes, two: Scheduler) -> None:
     two.tenant(2, limits(gpu(weight=10), paused=True))
-    two.update()
+    update(two)
     assert notes.slices[1, 0] == 0
     assert two.share(2, 0).target == 0
 
@@ -101,11 +101,11 @@ def test_shares_are_the_target_and_less_for_a_tenant_that_was_off(notes: Notes) 
     notes.groups[1, 0] = notes.groups[2, 0] = 1
     scheduler.tenant(1, limits(gpu(cap=500)))
     scheduler.tenant(2, limits(gpu(cap=250)))
-    scheduler.update()
+    update(scheduler)
     assert (0.5, 0.25) == (scheduler.share(1, 0).target, scheduler.share(2, 0).target)
     clock.now += 2
     notes.frozen_ns = {(1, 0): 1_200_000_000, (2, 0): 1_000_000_000}
-    scheduler.update()
+    update(scheduler)
     assert scheduler.share(1, 0).achieved == pytest.approx(0.4)
     assert scheduler.share(2, 0).achieved == pytest.approx(0.25)
     assert (0.0, 0.0) == (scheduler.share(3, 0).target, scheduler.share(1, 5).achieved)
@@ -119,12 +119,12 @@ def test_a_tenant_that_the_guard_does_not_know_disturbs_no_other(notes: Notes) -
     for number in (1, 2, 3):
         scheduler.tenant(number, limits(gpu(weight=10)))
     for _ in range(3):
-        scheduler.update()
+        update(scheduler)
     assert {(1, 0): 5000, (2, 0): 5000} == notes.slices
     assert len(problems) == 1
     assert "tenant 3" in problems[0]
     scheduler.forget(1)
-    scheduler.update()
+    update(scheduler)
     assert notes.slices[2, 0] == 0
 
 
@@ -141,17 +141,17 @@ def test_a_tenant_that_published_nothing_is_not_read_and_its_gpu_not_decided_on(
 
     monkeypatch.setattr(scheduler, "decided", told)
     two.tenant(3, limits(gpu(TWO)))
-    two.update()
+    update(two)
     assert decided == [[TWO]]
     notes.still.update((1, 2, 3))
-    two.update()  # it sees what was published before
+    update(two)  # it sees what was published before
     notes.reads.clear()
     for _ in range(5):
-        two.update()
+        update(two)
     assert (notes.reads, decided) == ([], [[TWO]])
     notes.still.discard(2)
     notes.groups[2, 0] = 3
-    two.update()
+    update(two)
     assert (notes.reads, decided) == ([2], [[TWO], [ONE]])
 
 
@@ -160,15 +160,15 @@ def test_the_share_of_a_tenant_that_was_not_read_for_long_is_right(notes: Notes)
     scheduler = Scheduler(notes, clock=clock)
     notes.groups[1, 0] = 1
     scheduler.tenant(1, limits(gpu(cap=500)))
-    scheduler.update()
+    update(scheduler)
     notes.still.add(1)
     for _ in range(20):
         clock.now += 1.0
-        scheduler.update()
+        update(scheduler)
     notes.still.clear()
     clock.now += 1.0
     notes.frozen_ns[1, 0] = 750_000_000
-    scheduler.update()
+    update(scheduler)
     assert scheduler.share(1, 0).achieved == pytest.approx(0.25), "of the last second, not of all 21"
 
 
@@ -236,7 +236,7 @@ def counted(notes: Notes, count: int, change: Any, monkeypatch: pytest.MonkeyPat
     one = Scheduler(notes)
     for number in range(1, count + 1):
         one.tenant(number, limits(gpu()), is_new=True)
-    one.update()
+    update(one)
     notes.still.update(range(1, count + 1))
     notes.reads.clear()
     decided: list[int] = []
@@ -249,7 +249,7 @@ def counted(notes: Notes, count: int, change: Any, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(scheduler, "decided", told)
     change(one)
     for _ in range(3):
-        one.update()
+        update(one)
     monkeypatch.setattr(scheduler, "decided", decide)
     return len(notes.reads), decided
 

@@ -25,7 +25,7 @@ from nvc.guard.service import (
     ServiceUse,
 )
 from nvc.guard.usage import GpuUsage
-from tests.support.scheduled import ONE, Clock, Notes, gpu, limits
+from tests.support.scheduled import ONE, Clock, Notes, gpu, limits, update
 
 #: All that its latency allows: the others' slices while nothing tells what the service computes.
 ALLOWED = 1000 - AWAY_US - SWITCH_US
@@ -71,7 +71,7 @@ def with_service(notes: Notes, *weights: int, latency: int = 1000) -> Scheduler:
     for number, one in enumerate([gpu(latency=latency), *(gpu(weight=weight) for weight in weights)], 1):
         notes.groups[number, 0] = 1
         scheduler.tenant(number, limits(one))
-    scheduler.update()
+    update(scheduler)
     return scheduler
 
 
@@ -81,7 +81,7 @@ def measured(scheduler: Scheduler, *, computes: bool = True) -> None:
     for back in range(4, -1, -1):
         at = now - back * 500_000_000
         scheduler.sampled(ONE, at, {1: (at - now) // 10 + 10**9 if computes else 0})
-    scheduler.update()
+    update(scheduler)
 
 
 def test_the_others_slices_are_short_and_its_own_long_once_it_is_measured() -> None:
@@ -94,7 +94,7 @@ def test_the_others_slices_are_short_and_its_own_long_once_it_is_measured() -> N
     assert (share.bound_us, share.service, share.target) == (LEAST_US + SWITCH_US + AWAY_US, SERVED, 0.5)
     assert (scheduler.share(2, 0).bound_us, scheduler.share(2, 0).service) == (0, "")
     scheduler.sampled(ONE, time.monotonic_ns(), None)  # the driver has no samples any more
-    scheduler.update()
+    update(scheduler)
     assert notes.slices == {(1, 0): ALLOWED, (2, 0): ALLOWED}
 
 
@@ -105,11 +105,11 @@ def test_hints_make_slices_short_and_long() -> None:
     short = dict(notes.slices)
     assert short[2, 0] == short[3, 0] == SHORT_US
     scheduler.hint(1, DONE)
-    scheduler.update()
+    update(scheduler)
     assert notes.slices[2, 0] == notes.slices[3, 0] == 5000
     assert (scheduler.share(1, 0).service, scheduler.share(1, 0).bound_us) == (IDLE, 2 * (5000 + SWITCH_US) + AWAY_US)
     scheduler.hint(1, SOON)
-    scheduler.update()
+    update(scheduler)
     assert notes.slices == short
     scheduler.hint(7, SOON)  # of no tenant
 
@@ -121,7 +121,7 @@ def test_a_service_without_work_for_a_while_rests_beside_several(monkeypatch: py
     def sampled(after: int, computed: int) -> str:
         monkeypatch.setattr(time, "monotonic_ns", lambda: now + after)
         scheduler.sampled(ONE, now + after, {1: computed})
-        scheduler.update()
+        update(scheduler)
         return scheduler.share(1, 0).service
 
     assert sampled(0, 0) == SERVED
