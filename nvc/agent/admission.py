@@ -42,35 +42,9 @@ SECONDS, CONNECTIONS = 5.0, 4096
 _RESTART_S = 1.0
 #: Seconds for an acceptor to end: it refuses what waits at its socket first.
 _STOP_S = 2.0
-_BACKLOG = 1024
 #: Of what an acceptor writes down: a process, and its cgroup.
 _PENDING_LIMIT = 8192
 LOCK = "accept.lock"
-
-
-def bind(path: str, kind: socket.SocketKind = socket.SOCK_STREAM, *, instead: bool = False) -> socket.socket:
-    """A listening socket at ``path`` for root alone, in the place of what is there. Raises AgentError.
-
-    instead: the name is never missing meanwhile; the socket itself then knows another one.
-    """
-    made = socket.socket(socket.AF_UNIX, kind | socket.SOCK_CLOEXEC)
-    name = f"{path}.new" if instead else path
-    old = os.umask(0o177)
-    try:
-        try:
-            os.unlink(name)
-        except FileNotFoundError:
-            pass
-        made.bind(name)
-        made.listen(_BACKLOG)
-        if instead:
-            os.rename(name, path)
-    except OSError as error:
-        made.close()
-        raise AgentError(f"{path}: {reason(error)}", hint=records.advice(error)) from None
-    finally:
-        os.umask(old)
-    return made
 
 
 class Acceptors:
@@ -123,7 +97,7 @@ class Acceptors:
         if self._socket is None or not listening:
             if self._socket is not None:
                 self._socket.close()
-            self._socket = bind(self._path)
+            self._socket = connections.bind(self._path)
         self._start(self._socket)
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ import signal
 import socket
 import time
 
-from nvc.agent import admission, cgroups, peer, users
+from nvc.agent import cgroups, connections, peer, users
 from nvc.agent.admission import Acceptors, AdmissionSocket
 from nvc.agent.control import ControlSocket
 from nvc.agent.journal import Journal
@@ -112,7 +112,7 @@ class Agent:
         loop = asyncio.get_running_loop()
         directory = self.options.directory
         control = self._control(given.get("control", -1))
-        admitting = admission.bind(f"{directory}/admit", socket.SOCK_SEQPACKET)
+        admitting = connections.bind(f"{directory}/admit", socket.SOCK_SEQPACKET)
         if problem := cgroups.prepare(directory):
             message = f"the memory of guards' processes has no limit but each process's: {problem}"
             self.journal.write("warning", message=message, hint="enable the memory controller of cgroups")
@@ -345,7 +345,7 @@ class Agent:
         """The control socket: the service manager's, or a new one."""
         path = f"{self.options.directory}/control"
         # The name is never missing: to nvc-runtime that says that the node has no agent.
-        made = socket.socket(fileno=given) if given >= 0 else admission.bind(path, instead=True)
+        made = socket.socket(fileno=given) if given >= 0 else connections.bind(path, instead=True)
         self._set_mode(path)
         return made
 

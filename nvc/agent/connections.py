@@ -1,4 +1,4 @@
-"""A listening socket of the agent's: a task for each connection, and few turns of the loop.
+"""Listening sockets of the agent's: a task for each connection, and few turns of the loop.
 
 No asyncio.Server: its transports and streams take a container's three connections a quarter of what it costs the agent.
 """
@@ -6,16 +6,44 @@ No asyncio.Server: its transports and streams take a container's three connectio
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import socket
 
+from nvc.agent.state import records
 from nvc.agent.waiting import readable
+from nvc.base.errors import AgentError, reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Coroutine
 
 #: Connections that are accepted in one turn; seconds until it is tried again where there can be none.
 _AT_ONCE, _AGAIN_S = 64, 0.1
+_BACKLOG = 1024
+
+
+def bind(path: str, kind: int = socket.SOCK_STREAM, *, instead: bool = False) -> socket.socket:
+    """A listening socket at ``path`` for root alone, in the place of what is there. Raises AgentError.
+
+    instead: the name is never missing meanwhile; the socket itself then knows another one.
+    """
+    made = socket.socket(socket.AF_UNIX, kind | socket.SOCK_CLOEXEC)
+    name = f"{path}.new" if instead else path
+    old = os.umask(0o177)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        made.bind(name)
+        made.listen(_BACKLOG)
+        if instead:
+            os.rename(name, path)
+    except OSError as error:
+        made.close()
+        raise AgentError(f"{path}: {reason(error)}", hint=records.advice(error)) from None
+    finally:
+        os.umask(old)
+    return made
 
 
 class Connections:

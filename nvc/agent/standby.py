@@ -12,6 +12,7 @@ import socket
 from pathlib import Path
 
 import nvc
+from nvc.agent import connections
 from nvc.base.errors import AgentError, reason
 from nvc.driver.places import CACHE
 from nvc.share.protocol import DIRECTORY
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 RUN = f"{DIRECTORY}/run"
 #: The program, beside the launchers that clients become. Without it (a wheel) there are no clients either.
 PROGRAM = "nvc-warm"
-_BACKLOG = 1024
 #: Seconds until a new pre-fork server serves, and between two that fail.
 _START_TIMEOUT_S = 15.0
 _RESPAWN_DELAY_S = 1.0
@@ -84,10 +84,7 @@ class Standby:
         Raises AgentError when it does not start; the one before stays.
         """
         if self._listener is None:
-            try:
-                self._listener = listen(self._path)
-            except OSError as error:
-                raise AgentError(f"{self._path}: {reason(error)}") from error
+            self._listener = listen(self._path)
         new = await self._spawn(self._listener)
         before, self._current = self._current, new
         if before is not None and before.returncode is None:
@@ -177,21 +174,8 @@ class Standby:
 
 
 def listen(path: str) -> socket.socket:
-    """A listening socket at ``path`` for root alone, in the place of what is there. Raises OSError."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-    try:
-        temporary = f"{path}.{os.getpid()}"
-        before = os.umask(0o177)
-        try:
-            listener.bind(temporary)
-        finally:
-            os.umask(before)
-        listener.listen(_BACKLOG)
-        os.rename(temporary, path)
-    except BaseException:
-        listener.close()
-        raise
-    return listener
+    """A socket as the server wants it (nvc.agent.connections.bind). Raises AgentError."""
+    return connections.bind(path, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK, instead=True)
 
 
 def command(listener: int, library: str, inventory: str = CACHE) -> list[str]:

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from nvc.agent import admission
-from nvc.agent.admission import LOCK, Acceptors, bind
+from nvc.agent.admission import LOCK, Acceptors
+from nvc.agent.connections import bind
 from nvc.agent.journal import Journal
 from nvc.agent.state.records import prepare
 from tests.support import leftovers

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nvc.agent.admission import bind
+from nvc.agent.connections import bind
 from tests.nvc.agent.test_acceptor import MESSAGE, Alone, alone, contained, directory
 from tests.support import leftovers
 from tests.support.acceptors import acceptor, successors

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from nvc.agent.admission import AdmissionSocket, bind
+from nvc.agent.admission import AdmissionSocket
+from nvc.agent.connections import bind
 from nvc.agent.container_state import ContainerProcess
 from nvc.agent.journal import Journal
 from nvc.agent.waiting import Threads

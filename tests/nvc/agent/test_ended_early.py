@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from nvc.agent import arriving, ending
-from nvc.agent.admission import Acceptors, bind
+from nvc.agent.admission import Acceptors
+from nvc.agent.connections import bind
 from nvc.agent.part import Part
 from nvc.base.errors import ContainerError
 from nvc.guard.channel import HEAD, START, START_PACKET, Connection

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from nvc.agent.admission import bind
+from nvc.agent.connections import bind
 from nvc.agent.control import ControlSocket
 from nvc.agent.journal import Journal
 from nvc.agent.promised import PromisedRequests
