@@ -213,13 +213,11 @@ def _copy(process: Fd, pid: int, number: int, node: tuple[int, int]) -> Fd:
     Raises ContainerError, OSError.
     """
     what = f"descriptor {number} of process {pid}"
-    kind, file, device = syscalls.statx_cached(f"/proc/{pid}/fd/{number}")
-    if not (file == node if node[1] else stat.S_ISCHR(kind) and device == node[0]):
+    if not _is_node(f"/proc/{pid}/fd/{number}", node):
         raise ContainerError(f"{what} is not the driver's control node")
     copy = syscalls.pidfd_getfd(process, number)
     try:
-        kind, file, device = syscalls.statx_cached(copy)
-        if not (file == node if node[1] else stat.S_ISCHR(kind) and device == node[0]):
+        if not _is_node(copy, node):
             raise ContainerError(f"{what} is not the driver's control node")
         if not _has_mount(pid, _mount(copy)):
             raise ContainerError(f"{what} was opened in another container")
@@ -229,6 +227,12 @@ def _copy(process: Fd, pid: int, number: int, node: tuple[int, int]) -> Fd:
         copy.close()
         raise
     return copy
+
+
+def _is_node(place: str | Fd, node: tuple[int, int]) -> bool:
+    """Raises OSError."""
+    kind, file, device = syscalls.statx_cached(place)
+    return file == node if node[1] else stat.S_ISCHR(kind) and device == node[0]
 
 
 def _mount(file: Fd) -> bytes:
@@ -336,11 +340,10 @@ def _control_descriptors(pid: int, node: tuple[int, int]) -> list[int]:
         raise ContainerError(f"process {pid}: {reason(error)}", hint="attach needs root") from None
     for name in names:
         try:
-            kind, file, device = syscalls.statx_cached(f"/proc/{pid}/fd/{name}")
+            if _is_node(f"/proc/{pid}/fd/{name}", node):
+                found.append(int(name))
         except OSError:
             continue
-        if file == node if node[1] else stat.S_ISCHR(kind) and device == node[0]:
-            found.append(int(name))
     return sorted(found)
 
 

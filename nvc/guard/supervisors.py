@@ -157,23 +157,17 @@ class Supervisors:
     def find_again(self, number: int) -> bytes:
         """Find a tenant again that an earlier process started; its limits. Raises OSError, ValueError."""
         place = self._place(number)
-        connection = Connection(connect_soon(f"{place}/monitor"))  # first: whether it is gone needs no plan
-        try:
+        with contextlib.ExitStack() as undo:
+            connection = Connection(connect_soon(f"{place}/monitor"))  # first: whether it is gone needs no plan
+            undo.callback(connection.close)
             _, data, found = connection.ask(HEAD.pack(OPEN, 0))
+            for one in found:
+                undo.callback(os.close, one)
             version = STATE_PACKET.unpack(data)[3] if len(data) == STATE_PACKET.size else 0
             if len(found) != _STATE_FILES or version != VERSION:
-                for one in found:
-                    os.close(one)
                 raise OSError(errno.EPROTO, f"it speaks protocol {version}, this agent speaks {VERSION}")
-            try:
-                plan = plan_file.open_plan(place)
-            except BaseException:
-                for one in found:
-                    os.close(one)
-                raise
-        except BaseException:
-            connection.close()
-            raise
+            plan = plan_file.open_plan(place)
+            undo.pop_all()
         _, _, _, _, monitor, supervisor = STATE_PACKET.unpack(data)
         gpus = GPU_COUNT.unpack_from(plan.limits, GPU_COUNT_AT)[0]
         made = HeldTenant(connection, plan, Counters(found[0], gpus), found[1], (monitor, supervisor))
@@ -287,11 +281,7 @@ class Supervisors:
 
     def refresh(self, number: int) -> None:
         """Publish the counters now. Raises OSError: EBUSY while the driver makes a call for the tenant."""
-        result, _, found = self._tenant(number).connection.ask(HEAD.pack(OPEN, 0))
-        for one in found:
-            os.close(one)
-        if result < 0:
-            raise OSError(-result, os.strerror(-result))
+        self._tenant(number).connection.command(HEAD.pack(OPEN, 0))
 
     def gone(self, number: int) -> bool:
         """Whether nothing of the tenant is left: no filter, no process, no memory. Raises OSError."""
