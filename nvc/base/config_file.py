@@ -17,7 +17,7 @@ from nvc.base.nearest import nearest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from typing import Any
 
 CONFIG = "/etc/nvc/config.toml"
@@ -95,12 +95,13 @@ OURS: dict[str, dict[str, str]] = {
         "graphics": "boolean",
     },
 }
-_KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
-    "boolean": ("a boolean", (bool,)),
-    "string": ("a string", (str,)),
-    "integer": ("an integer", (int,)),
-    "name": ("a string or an integer", (str, int)),
-    "list": ("a list of strings", (list,)),
+#: Type -> its name, Python's types, how it is written.
+_KINDS: dict[str, tuple[str, tuple[type, ...], str]] = {
+    "boolean": ("a boolean", (bool,), "true or false, without quotes"),
+    "string": ("a string", (str,), "it in quotes"),
+    "integer": ("an integer", (int,), "a number without quotes"),
+    "name": ("a string or an integer", (str, int), "it in quotes, or a number"),
+    "list": ("a list of strings", (list,), '["one", "two"]'),
 }
 
 
@@ -116,6 +117,8 @@ def _by_section() -> dict[str, dict[str, str]]:
 
 
 _SECTIONS = _by_section()
+#: Parts of a name that a mistake can have: those of the deepest section, and one that it does not know.
+_DEPTH = 2 + max(section.count(".") for section in _SECTIONS)
 #: What no name of a table or key has, and what a dotted name could not show without quotes.
 _ONLY_QUOTED = frozenset('."')
 
@@ -175,30 +178,65 @@ def tables(data: bytes, name: str, *, lenient: bool | None = None) -> tuple[dict
     """The tables in the text of a configuration file called ``name``, and the dotted names that mean nothing in it.
 
     lenient: the file is the toolkit's, where unknown names are no error; by its name when not given. Raises InputError
-    with file, line where it is found, name, and what may have been meant.
+    with file, line where it is found, name, and what may have been meant: for the first of the mistakes.
     """
+    strict = not (is_toolkits(name) if lenient is None else lenient)
+    content, text = _parsed(data, name)
+    unknown = []
+    for _, _, dotted, mistake in _examined(content, text, name, strict=strict):
+        if mistake is not None:
+            raise mistake
+        unknown.append(dotted)
+    return content, tuple(unknown)
+
+
+def examined(data: bytes, name: str) -> tuple[dict[str, Any], list[InputError]]:
+    """The tables without what is wrong in them, and every mistake. Raises InputError for what is not TOML."""
+    content, text = _parsed(data, name)
+    mistakes = []
+    for table, key, _, mistake in tuple(_examined(content, text, name, strict=not is_toolkits(name))):
+        if mistake is not None:
+            mistakes.append(mistake)
+            table.pop(key, None)
+    return content, mistakes
+
+
+def _parsed(data: bytes, name: str) -> tuple[dict[str, Any], str]:
     try:
         text = data.decode("utf-8")
-        content = parse(text)
+        return parse(text), text
     except (ValueError, RecursionError) as error:
         raise InputError(f"{name}: not TOML: {error}") from None
 
+
+def _examined(
+    content: dict[str, Any], text: str, name: str, *, strict: bool
+) -> Iterator[tuple[dict[str, Any], str, str, InputError | None]]:
+    """(table, key, dotted name, mistake) of what no row has; no mistake: it is unknown in the toolkit's file."""
+    lines: dict[str, int] = {}
+
     def place(dotted: str) -> str:
-        line = line_of(text, dotted)
+        if not lines:
+            lines.update(lines_of(text))
+        line = lines.get(dotted, 0)
         return f"{name}:{line}: " if line else f"{name}: "
 
-    if not (is_toolkits(name) if lenient is None else lenient):
-        for dotted, value in _unknown(content, "", place):
-            if '"' in dotted:
-                hint = "write [a.b] for the table b in the table a"
-                raise InputError(f"{name}: {dotted} is unknown: no key is empty or has a dot", hint=hint)
-            raise _mistake(dotted, value, place(dotted))
-        return content, ()
-    for section in OURS:
+    for section in () if strict else OURS:
         if section in content:
             hint = f"this is the container toolkit's file; put the section into {CONFIG}"
-            raise InputError(f"{place(section)}section [{section}] is not read here", hint=hint)
-    return content, tuple(dotted for dotted, _ in _unknown(content, "", place))
+            what = f"{place(section)}section [{section}] is not read here"
+            yield content, section, section, InputError(what, hint=hint)
+            del content[section]
+    for table, key, dotted, what, hint in _wrong(content, ""):
+        if what:
+            yield table, key, dotted, InputError(f"{place(dotted)}{what}", hint=hint)
+        elif not strict:
+            yield table, key, dotted, None
+        elif '"' in dotted:
+            what = f"{name}: {dotted} is unknown: no key is empty or has a dot"
+            yield table, key, dotted, InputError(what, hint="write [a.b] for the table b in the table a")
+        else:
+            yield table, key, dotted, _mistake(dotted, table[key], place(dotted))
 
 
 def parse(text: str) -> dict[str, Any]:
@@ -230,9 +268,10 @@ def rescued(data: bytes) -> dict[str, Any]:
     return content
 
 
-def line_of(text: str, dotted: str) -> int:
-    """The line in which a table or key is written that has this name; 0 when it is not found."""
+def lines_of(text: str) -> dict[str, int]:
+    """Dotted name of each table and key -> the first line that has it, or something in it."""
     section = ""
+    lines: dict[str, int] = {}
     for number, raw in enumerate(text.split("\n"), 1):
         line = raw.strip()
         if line.startswith("["):
@@ -240,17 +279,18 @@ def line_of(text: str, dotted: str) -> int:
         else:
             key, equals, _ = line.partition("=")
             found = f"{section}.{_joined(key)}".lstrip(".") if equals and not line.startswith("#") else ""
-        if f"{found}.".startswith(f"{dotted}."):
-            return number
-    return 0
+        parts = found.split(".", _DEPTH)[:_DEPTH]
+        for depth in range(1, len(parts) + 1 if found else 0):
+            lines.setdefault(".".join(parts[:depth]), number)
+    return lines
 
 
 def _joined(name: str) -> str:
     return ".".join(part.strip(" \t\"'") for part in name.split("."))
 
 
-def _unknown(table: dict[str, Any], section: str, place: Callable[[str], str]) -> Iterator[tuple[str, Any]]:
-    """(dotted name, value) of what no row has. Raises InputError for a value of the wrong type."""
+def _wrong(table: dict[str, Any], section: str) -> Iterator[tuple[dict[str, Any], str, str, str, str]]:
+    """(table, key, dotted name, what is wrong, hint) of each key that is not as a row has it. "": no row has it."""
     keys, seen = _SECTIONS[section], set()
     for key, value in table.items():
         # A quoted key may be "" or "a.b", which only reads like the name of a table: no reader would find it.
@@ -258,17 +298,18 @@ def _unknown(table: dict[str, Any], section: str, place: Callable[[str], str]) -
         dotted = f"{section}.{shown}" if section else shown
         name = key.replace("_", "-") if section in OURS else key
         if dotted in _SECTIONS:
-            if not isinstance(value, dict):
-                raise InputError(f"{place(dotted)}{dotted} is not a table")
-            yield from _unknown(value, dotted, place)
+            if isinstance(value, dict):
+                yield from _wrong(value, dotted)
+            else:
+                yield table, key, dotted, f"{dotted} is not a table", f"write [{dotted}], and its keys below"
         elif name not in keys:
-            yield dotted, value
+            yield table, key, dotted, "", ""
         elif name in seen:
-            raise InputError(f"{place(dotted)}{dotted} is given twice", hint=f"{name} and {key} are one key")
+            yield table, key, dotted, f"{dotted} is given twice", f"{name} and {key} are one key"
         elif not is_kind(value, keys[name]):
-            raise InputError(f"{place(dotted)}{dotted} is not {_KINDS[keys[name]][0]}")
+            yield table, key, dotted, f"{dotted} is not {_KINDS[keys[name]][0]}", f"write {_KINDS[keys[name]][2]}"
         elif has_nul(value):
-            raise InputError(f"{place(dotted)}{dotted} contains a NUL character")
+            yield table, key, dotted, f"{dotted} contains a NUL character", "leave it out"
         seen.add(name)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +11,8 @@ from nvc.base import config_file
 from nvc.base.errors import InputError
 from nvc.cli import config_keys, text
 from nvc.cli.settings import Settings
-from nvc.doctor.host import CONFIGS, decode
+from nvc.doctor.config_check import mistakes
+from nvc.doctor.host import CONFIGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,15 +70,17 @@ def show(settings: Settings | None, path: str, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def validate(settings: Settings | None, files: tuple[str, ...], as_json: bool) -> int:
-    """Check files as all their readers do: those named, or the usual ones. Exit code 1: one has a mistake.
+    """Check files as all their readers do: those named, or the usual ones. Every mistake is printed, by line.
+
+    Exit code 1: a file has a mistake.
 
     \b
         nvc-py config validate
         nvc-py config validate ./config.toml
     """
     chosen = files or tuple(_usual(settings))
-    found = [_checked(name) for name in chosen]
-    bad = sum(bool(row["problem"]) for row in found)
+    found = [row for name in chosen for row in _checked(name)]
+    bad = len({row["file"] for row in found if row["problem"]})
     if as_json:
         click.echo(text.json_text(found), nl=False)
         return 1 if bad else 0
@@ -114,7 +116,8 @@ def _usual_own(settings: Settings | None) -> str:
 def _read(name: str) -> tuple[dict[str, Any], str]:
     """Tables and text. Raises InputError."""
     data = _bytes(name)
-    _decode(data, name)
+    for mistake in mistakes(data, name, all_of_them=False):
+        raise mistake
     return config_file.tables(data, name)[0], data.decode()
 
 
@@ -125,42 +128,20 @@ def _bytes(name: str) -> bytes:
         raise config_file.missing(name) from None
 
 
-def _decode(data: bytes, name: str) -> None:
-    """Raises InputError with the line, also where it is a value that makes no sense."""
+def _checked(name: str) -> list[dict[str, str]]:
+    """A row for each mistake, or one without a problem."""
     try:
-        decode(data, name)
+        found = mistakes(_bytes(name), name)
     except InputError as error:
-        found = re.match(rf"{re.escape(name)}: ([\w.-]+)", error.message)
-        line = config_file.line_of(data.decode("utf-8", "replace"), found[1].rstrip(".")) if found else 0
-        if not line:
-            raise
-        raise InputError(f"{name}:{line}: {error.message[len(name) + 2 :]}", hint=error.hint) from None
-
-
-def _address(name: str) -> None:
-    """Raises InputError for an [agent] metrics that is no address: the agent runs without, and only its log says so."""
-    from nvc.agent.metrics.server import parse
-
-    content, written = _read(name)
-    address = content.get("agent", {}).get("metrics", "")
-    try:
-        if address and not config_file.is_toolkits(name):
-            parse(address)
-    except InputError as error:
-        raise InputError(f"{_place(name, written, 'agent.metrics')}: {error.message}", hint=error.hint) from None
-
-
-def _checked(name: str) -> dict[str, str]:
-    try:
-        _decode(_bytes(name), name)
-        _address(name)
-    except InputError as error:
-        return {"file": name, "problem": error.message, "hint": error.hint}
-    return {"file": name, "problem": "", "hint": ""}
+        found = [error]
+    return [{"file": name, "problem": error.message, "hint": error.hint} for error in found] or [
+        {"file": name, "problem": "", "hint": ""}
+    ]
 
 
 def _place(name: str, written: str, dotted: str) -> str:
     section, _, key = dotted.rpartition(".")
     other = f"{section}.{key.replace('-', '_')}"
-    line = config_file.line_of(written, dotted) or config_file.line_of(written, other)
+    lines = config_file.lines_of(written)
+    line = lines.get(dotted) or lines.get(other)
     return f"{name}:{line}" if line else name

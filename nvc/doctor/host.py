@@ -32,20 +32,10 @@ def _config(probe: Probe) -> tuple[Place | None, dict[str, Any]]:
 def _decode(place: Place) -> None:
     if place.status() is None:
         raise InputError(f"{place}: dangling symbolic link", hint="hook, runtime and agent refuse it")
-    decode(place.data(), str(place))
+    from nvc.doctor.config_check import mistakes
 
-
-def decode(data: bytes, name: str) -> None:
-    """Read the text of a file as all its readers do, with every value. Raises InputError as they do."""
-    from nvc.agent import settings
-    from nvc.base import config_file
-    from nvc.request import hook_config
-    from nvc.share import policy
-
-    hook_config.decode(data, name)
-    tables, _ = config_file.tables(data, name)
-    policy.decode(tables.get(policy.SECTION, {}), name)
-    settings.decode(tables.get(settings.SECTION, {}), name)
+    for mistake in mistakes(place.data(), str(place), all_of_them=False):
+        raise mistake
 
 
 def settings(probe: Probe) -> Iterator[Finding]:

@@ -82,7 +82,11 @@ def decode(data: bytes, name: str, *, lenient: bool | None = None) -> HookConfig
 
     Raises InputError with the key that is wrong.
     """
-    content, unknown = tables(data, name, lenient=lenient)
+    return of_tables(*tables(data, name, lenient=lenient), name)
+
+
+def of_tables(content: dict[str, Any], unknown: tuple[str, ...], name: str) -> HookConfig:
+    """As ``decode``, of what ``nvc.base.config_file.tables`` returned for the file ``name``."""
     values = {}
     for dotted, field, _, value in _values(content):
         values[field] = _checked(field, value, f"{name}: {dotted}")

@@ -26,6 +26,7 @@ from nvc.cdi import loaderconf
 from nvc.cdi import spec as cdi_spec
 from nvc.cdi import text as cdi_text
 from nvc.container import compat, operations
+from nvc.doctor import config_check
 from nvc.engines import jsontext, tomltext
 from nvc.formats import FormatError, csvmounts, elf, ldcache, mountinfo, procfs
 from nvc.guard import profile
@@ -107,6 +108,7 @@ TARGETS: dict[str, tuple[Callable[[bytes], Any], tuple[type[Exception], ...]]] =
     "compat-note": (lambda raw: compat.read_note(lambda offset, size: raw[offset : offset + size]), ()),
     "compat-names": (lines(compat.choose), ()),
     "config-toml": (lambda raw: hook_config.decode(raw, "config.toml"), (NvcError,)),
+    "config-check": (lambda raw: config_check.mistakes(raw, "config.toml"), ()),
     "config-lenient": (lambda raw: hook_config.decode(raw, "config.toml", lenient=True), (NvcError,)),
     "container-state": (lambda raw: container_state.parse(raw, 1), (NvcError, ValueError)),
     "csv-mounts": (lambda raw: csvmounts.parse(raw, "l4t.csv"), (FormatError,)),

@@ -293,7 +293,7 @@ def test_show_says_where_a_value_comes_from(ours: Command, tmp_path: Path) -> No
         ("\n[share]\ndefualt = ''\n", 3, "share.defualt is unknown"),
         ('[share]\nclamp = true\nmaximum = "mme=1Gi"\n', 3, "share.maximum: share: unknown setting 'mme=1Gi'"),
         ("[agent]\nslots = 0\n", 2, "agent.slots is not a number"),
-        ('[agent]\n\nmetrics = "9400"\n', 3, "[agent] metrics: '9400' is no address and port"),
+        ('[agent]\n\nmetrics = "9400"\n', 3, "agent.metrics: '9400' is no address and port"),
         ('[nvidia-container-runtime]\nmode = "x"\n', 2, "nvidia-container-runtime.mode: invalid mode"),
     ],
 )
@@ -306,6 +306,71 @@ def test_validate_names_the_line(text: str, line: int, said: str, ours: Command,
     assert err.endswith("1 files, 1 with mistakes\n")
     (row,) = json.loads(ours("config", "validate", "--json", str(path))[1])
     assert row["problem"] == out.rstrip("\n")
+
+
+#: Line, what is said, what is to be done: of every kind of reader, and of two keys that contradict each other.
+MANY = """disable-require = "yes"
+[agent]
+periods = 47
+period = 5000
+metrics = "9400"
+[shre]
+default = "mem=1Gi"
+[share]
+guard = "maybe"
+admission = "requests"
+allow-off = true
+default = "mme=3"
+[nvidia-container-cli]
+ldconfig = "/sbin/ldconfig"
+"""
+SAID = (
+    (1, "disable-require is not a boolean", "write true or false, without quotes"),
+    (3, "agent.periods is unknown", "did you mean agent.period?"),
+    (4, "agent.period is not a number from 10 to 200", ""),
+    (5, "agent.metrics: '9400' is no address and port", 'write metrics = "127.0.0.1:9400", or "" for none'),
+    (6, "section [shre] is unknown", "did you mean [share]?"),
+    (9, "share.guard is none of auto, require, off", ""),
+    (11, "share.allow-off cannot be true", "a container without a share may take what others were promised"),
+    (12, "share.default: share: unknown setting 'mme=3'", "did you mean mem=?"),
+    (14, "nvidia-container-cli.ldconfig = '/sbin/ldconfig' does not name", "write @ and its absolute path"),
+)
+
+
+def test_validate_names_every_mistake(ours: Command, tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(MANY)
+    right = tmp_path / "right.toml"
+    right.write_text("")
+
+    code, out, err = ours("config", "validate", str(path), str(right))
+
+    assert code == 1
+    lines = out.splitlines()
+    assert [line.partition(": ")[0] for line in lines] == [f"{path}:{line}" for line, _, _ in SAID]
+    for line, (_, said, _) in zip(lines, SAID, strict=True):
+        assert line.partition(": ")[2].startswith(said)
+    *hints, total = err.splitlines()
+    for hint, said in zip(hints, [hint for _, _, hint in SAID if hint], strict=True):
+        assert hint.startswith(f"hint: {said}")
+    assert total == "2 files, 1 with mistakes"
+    rows = json.loads(ours("config", "validate", "--json", str(path), str(right))[1])
+    assert [row["problem"] for row in rows] == [*lines, ""]
+
+
+def test_validate_names_every_mistake_of_the_toolkits_file(ours: Command, tmp_path: Path) -> None:
+    path = tmp_path / "nvidia-container-runtime/config.toml"
+    path.parent.mkdir()
+    path.write_text('newer = 1\ndisable-require = 1\n[share]\nguard = 1\n[nvidia-container-runtime]\nmode = "x"\n')
+
+    code, out, _ = ours("config", "validate", str(path))
+
+    assert code == 1
+    assert [line.partition(": ")[2] for line in out.splitlines()] == [
+        "disable-require is not a boolean",
+        "section [share] is not read here",
+        "nvidia-container-runtime.mode: invalid mode 'x'",
+    ]
 
 
 def test_validate_of_what_is_no_file(ours: Command, tmp_path: Path) -> None:
