@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from nvc.agent.status import ask
 from nvc.agent.view import service_notes
 from nvc.base.errors import AgentError, NvcError, PrivilegeError
 from nvc.linux.process import process_name
 from nvc.share.processes import inner_pid
-from nvc.share.protocol import Client, NoAgent
+from nvc.share.protocol import CONTROL, Client, NoAgent
 from nvc.share.view import ShareProcess
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def guarded(
     """The rows, with what their guard knows of those that are guarded: from the agent, or from their supervisors.
 
     container: the one that all of the rows are of. pids: look up their processes' names, and pids in the container.
-    Beside them why an agent that is there gave no status.
+    Beside them why an agent that is there, or that --agent names, gave no status.
     """
     silent: NvcError | None = None
     try:
@@ -60,9 +61,25 @@ def guarded(
             tenants = ask(client, container=container).tenants
     except (AgentError, PrivilegeError) as error:
         tenants = away(socket)
-        silent = None if isinstance(error, NoAgent) else error
+        silent = missed(error, socket, named=has_named())
     names = {one.name: tenant for tenant in tenants if tenant.kind == "guard" for one in tenant.containers}
     return [_guarded(row, names.get(row.container) or names.get(row.key), pids=pids) for row in rows], silent
+
+
+def has_named() -> bool:
+    """Whether this call has --agent: then its agent is expected to be there; many hosts have none."""
+    return click.get_current_context().get_parameter_source("socket") is ParameterSource.COMMANDLINE
+
+
+def missed(error: NvcError, socket: str, *, named: bool) -> NvcError | None:
+    """What to say of an agent that gave no status; None where none listens, and none was named."""
+    if not isinstance(error, NoAgent):
+        return error
+    if not named:
+        return None
+    if os.path.isdir(socket):
+        return NoAgent(error.message, hint=f"that is a directory: --agent {socket.rstrip('/')}/control")
+    return NoAgent(error.message, hint=f"correct --agent, or leave it out for {CONTROL}; {error.hint}")
 
 
 def away(socket: str) -> tuple[StatusTenant, ...]:

@@ -81,6 +81,8 @@ share.add_command(usage.usage)
 def list_shares(as_json: bool, verbose: bool, watch: bool, interval: float, socket: str) -> None:
     """List containers with a share, one line per GPU.
 
+    Where an agent exists and does not answer, or none listens at --agent, the exit code is 1.
+
     A star marks what the container lowered itself. FROZEN is how long a cap kept it off the GPU, GUARD the version of
     the process that enforces the share from outside.
 
@@ -105,7 +107,7 @@ def list_shares(as_json: bool, verbose: bool, watch: bool, interval: float, sock
         click.echo(json.dumps(_as_data(rows, warnings), indent=2))
     else:
         click.echo(share_text.table(rows, verbose=verbose))
-        if not rows:
+        if not rows and silent is None:
             click.echo(_NONE, err=True)
     if silent is not None:
         raise silent
@@ -143,11 +145,11 @@ def _as_data(rows: Sequence[ShareRow], warnings: list[str]) -> dict[str, object]
 
 
 def _rows(socket: str, *, pids: bool) -> tuple[list[ShareRow], list[str], NvcError | None]:
-    """With warnings, and why an agent that is there gave no status."""
+    """With warnings, and why an agent that is there, or that --agent names, gave no status."""
     if inside.is_inside(share_store.chosen()):
         return list(inside.own_rows()), [], None
     rows, warnings = share_rows.of_store(share_store.chosen(), pids=pids)
-    if not rows:
+    if not rows and not share_agent.has_named():
         return rows, warnings, None
     rows, silent = share_agent.guarded(rows, socket, pids=pids)
     return rows, warnings, silent

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nvc.cli.settings import Settings
+from nvc.cli.share import agent as share_agent
 from nvc.cli.share import store as share_store
 from nvc.cli.top.order import WORDS, by_key, help_lines, ordered
 from nvc.share.protocol import CONTROL
@@ -63,7 +64,8 @@ def top(
 
     The rows come from the agent (for root and members of the group nvc), and without an agent from the files of the
     preloaded library, which have neither parts of the time nor denials; the first line names the source. Where an
-    agent exists and does not answer, the rows are those of the files, and the exit code is 1.
+    agent exists and does not answer, or none listens at --agent, the rows are those of the files, and the exit code is
+    1.
 
     \b
         nvc-py top
@@ -93,7 +95,8 @@ def top(
             return {gpu.uuid: (gpu.minor, gpu.memory) for gpu in context.inventory().gpus}
 
     gauges = top_gauges.Gauges(driver)
-    source = top_source.Source(socket, store or share_store.usual(), inventory, gauges)
+    named = share_agent.has_named()
+    source = top_source.Source(socket, store or share_store.usual(), inventory, gauges, named=named)
     is_once = as_json or once or not sys.stdout.isatty()
     try:
         seen = source.look(once=is_once)

@@ -27,7 +27,8 @@ class Source:
     """Looks again and again; an agent that goes away is said, and asked again at the next look.
 
     agent: path of its control socket. store: directory of the shares' files. inventory: UUID -> (minor, bytes) of this
-    machine's GPUs, asked once, when a GPU is not known otherwise. gauges: asked at each look.
+    machine's GPUs, asked once, when a GPU is not known otherwise. gauges: asked at each look. named: by --agent, so
+    that the agent is expected to be there.
     """
 
     def __init__(
@@ -36,8 +37,10 @@ class Source:
         store: str,
         inventory: Callable[[], Mapping[str, tuple[int, int]]],
         gauges: Gauges | None = None,
+        *,
+        named: bool = False,
     ) -> None:
-        self._agent = agent
+        self._agent, self._named = agent, named
         self._store = store
         self._inventory = inventory
         self._gauges = gauges
@@ -46,7 +49,7 @@ class Source:
         self._answered = 0.0
         #: Why nothing at all could be seen at the last look.
         self.failure: NvcError | None = None
-        #: Why the agent, which is there, gave no status at the last look: what was seen is not all.
+        #: Why the agent, which is there or named by --agent, gave no status at the last look: what was seen is not all.
         self.silent: NvcError | None = None
 
     @property
@@ -60,9 +63,9 @@ class Source:
         if self._gauges is not None:
             self._gauges.ask()  # NVML answers while the agent does
         status, error = self._ask()
-        self.silent = None if isinstance(error, NoAgent) else error
+        self.silent = share_agent.missed(error, self._agent, named=self._named) if error is not None else None
         if error is not None:
-            problems.append(self._about_agent(error))
+            problems.append(self._about_agent(self.silent or error))
         rows: list[ShareRow] = []
         store_error: NvcError | None = None
         try:
@@ -110,7 +113,7 @@ class Source:
         if self._answered and isinstance(error, NoAgent):
             gone = time.strftime("%H:%M:%S", time.localtime(self._answered))
             return f"the agent went away at {gone}, trying again: {error.message}"
-        if isinstance(error, NoAgent):
+        if self.silent is None:
             return ""  # many hosts have none, and the heading says which source this is
         if isinstance(error, PrivilegeError):
             return f"{error.message} ({error.hint})"
@@ -127,7 +130,7 @@ class Source:
 
 def _why(error: NvcError | None) -> str:
     """For the heading: what an agent that is there does instead of giving its status."""
-    if error is None:
+    if error is None or isinstance(error, NoAgent):
         return ""
     if isinstance(error, PrivilegeError):
         return "refuses this user"

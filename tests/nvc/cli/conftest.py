@@ -8,6 +8,8 @@ from typing import NamedTuple
 import pytest
 
 from nvc.cli.main import main
+from nvc.cli.share.commands import share
+from nvc.cli.top.command import top
 from tests.support.inventories import two_gpus
 from tests.support.library import FakeLibrary
 
@@ -34,3 +36,16 @@ def command(library: FakeLibrary, capfd: pytest.CaptureFixture[str]) -> Callable
         return Ran(code, out, err)
 
     return run
+
+
+@pytest.fixture
+def usual_agent(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Let the commands take this socket where --agent does not name one."""
+
+    def use(socket: str) -> None:
+        for one in (top, *share.commands.values()):
+            for option in one.params:
+                if option.name == "socket":
+                    monkeypatch.setattr(option, "default", socket)
+
+    return use

@@ -92,8 +92,11 @@ def test_a_guarded_container_is_changed_by_the_agent(share: Share, entry: str, t
     assert stored(entry) == before, "the agent writes it, and this one does not"
 
 
-def test_the_version_of_the_guard_is_shown(command: Callable[..., Any], entry: str, tmp_path: Path) -> None:
-    words = ("share", "--store", str(tmp_path / "store"), "ls", "--agent", str(tmp_path / "control"))
+def test_the_version_of_the_guard_is_shown(
+    command: Callable[..., Any], entry: str, usual_agent: Callable[[str], None], tmp_path: Path
+) -> None:
+    usual_agent(str(tmp_path / "control"))
+    words = ("share", "--store", str(tmp_path / "store"), "ls")
     code, out, _ = command(*words, program="nvc-py")
     assert (code, out.splitlines()[0].split()[-2:], out.splitlines()[1].split()[-1]) == (0, ["GUARD", "NOTES"], "-")
     with FakeAgent(str(tmp_path / "control"), status=status(build="1.2.3")):

@@ -25,9 +25,11 @@ Top = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def top(command: Callable[..., Any], socket: str, directory: str) -> Top:
+def top(command: Callable[..., Any], usual_agent: Callable[[str], None], socket: str, directory: str) -> Top:
+    usual_agent(socket)
+
     def run(*words: str) -> tuple[int, str, str]:
-        ran: tuple[int, str, str] = command("top", "--agent", socket, "--store", directory, *words, program="nvc-py")
+        ran: tuple[int, str, str] = command("top", "--store", directory, *words, program="nvc-py")
         return ran
 
     return run
