@@ -236,13 +236,32 @@ def make(
         _check_platform(mode, inventory.driver.platform)
         around = gather(context.host, inventory)
         options = options.replace(management=management, vendor=vendor)
-        spec = generate(chosen(inventory, devices), around, context.host, options)
+        of_spec = chosen(inventory, devices)
+        said = _fitting(of_spec, options)
+        spec = generate(of_spec, around, context.host, options)
         simulated = context.host.simulated
-    for line in left_out(inventory, around):
+    for line in [*said, *left_out(inventory, around)]:
         click.echo(f"warning: {line}", err=True)
     if simulated:
         click.echo(f"SIMULATED machine {simulated}: the spec is for containers on this computer only", err=True)
     return spec
+
+
+def _fitting(inventory: Inventory, options: GenerateOptions) -> tuple[str, ...]:
+    """Warnings about the share of the spec. Raises InputError where no container could start with it."""
+    from nvc.cdi import fitting
+    from nvc.request.injection import ShareRequest
+    from nvc.share import policyfile
+    from nvc.share.policy import Policy
+
+    if not (options.share or options.share_fixed):
+        return ()
+    try:
+        policy = policyfile.load()
+    except InputError:  # which keeps containers from starting until it is right again: no reason to make no spec
+        policy = Policy()
+    fixed = (options.share_fixed,) if options.share_fixed else ()
+    return fitting.warnings(policy, ShareRequest("", options.share or "", fixed=fixed), inventory)
 
 
 def left_out(inventory: Inventory, around: Surroundings) -> list[str]:
