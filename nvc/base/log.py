@@ -4,7 +4,8 @@
 
 Level, UTC time with microseconds, thread id, the place in the code. Records are appended with one write each, so
 helper processes, which inherit the descriptor, share the file without a lock. The log can neither fail nor delay the
-work: a file that cannot be opened is a warning, and a record that cannot be written is dropped.
+work: a file that cannot be opened is a warning, a record that cannot be written is dropped, and the first of these is
+a warning too, of one process alone.
 """
 
 from __future__ import annotations
@@ -18,16 +19,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
+_SIGIO = 29
 _BANNER = "\n-- WARNING, the following logs are for debugging purposes only --\n\n"
 
 
 class Log:
     """An open debug log, or none. The descriptor closes with ``close`` or with the process."""
 
-    __slots__ = ("_descriptor",)
+    __slots__ = ("_descriptor", "_is_incomplete", "_program")
 
-    def __init__(self, descriptor: int = -1) -> None:
+    def __init__(self, descriptor: int = -1, program: str = "nvc-py") -> None:
         self._descriptor = descriptor
+        self._program = program
+        self._is_incomplete = False
 
     @staticmethod
     def none() -> Log:
@@ -73,10 +77,32 @@ class Log:
         head = f"{level}{stamp}.{now % 1_000_000:06d} {get_native_id()} {place}] "
         # The head on every line, so that no message can forge a record.
         data = "".join(f"{head}{line}\n" for line in text.splitlines() or [""])
+        self.append(data.encode("utf-8", "backslashreplace"))
+
+    def append(self, data: bytes) -> None:
+        """Write bytes that are no record; as with those, what does not fit is dropped."""
         try:
-            os.write(self._descriptor, data.encode("utf-8", "backslashreplace"))
+            if os.write(self._descriptor, data) < len(data):
+                self._dropped("no space left on device")
+        except OSError as error:
+            # Full disk, closed pipe, a reader that does not read: the log must not stop the work.
+            self._dropped(os.strerror(error.errno or 0).lower())
+
+    def _dropped(self, why: str) -> None:
+        """Say it, unless it was said: here, or by a process that shares the open file, which F_SETSIG then marks."""
+        if self._is_incomplete:
+            return
+        self._is_incomplete = True
+        import fcntl
+
+        try:
+            if fcntl.fcntl(self._descriptor, fcntl.F_GETSIG):
+                return
+            fcntl.fcntl(self._descriptor, fcntl.F_SETSIG, _SIGIO)  # without O_ASYNC nothing is sent
+            path = f" {os.readlink(f'/proc/self/fd/{self._descriptor}')}"
         except OSError:
-            pass  # full disk, closed pipe, a reader that does not read: the log must not stop the work
+            path = ""
+        _warn(f"{self._program}: warning: cannot write the debug log{path}: {why}; records are lost\n")
 
 
 def debug_file() -> str:
@@ -97,17 +123,17 @@ def open_log(path: str, program: str = "nvc-py") -> Log:
     from nvc.base.logfile import open_append  # most commands have no log
 
     try:
-        log = Log(open_append(path))
+        log = Log(open_append(path), program)
     except (OSError, ValueError) as error:
         why = error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
-        warning = f"{program}: warning: cannot open the debug log {path}: {why}; continuing without\n"
-        try:
-            os.write(2, warning.encode("utf-8", "backslashreplace"))
-        except OSError:
-            pass
+        _warn(f"{program}: warning: cannot open the debug log {path}: {why}; continuing without\n")
         return Log()
+    log.append(_BANNER.encode())
+    return log
+
+
+def _warn(line: str) -> None:
     try:
-        os.write(log.fileno(), _BANNER.encode())
+        os.write(2, line.encode("utf-8", "backslashreplace"))
     except OSError:
         pass
-    return log

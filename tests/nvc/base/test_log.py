@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -113,10 +115,47 @@ def test_a_log_that_cannot_be_opened_is_a_warning(
     assert re.search(f": {why}; continuing without\n$", warning)
 
 
-def test_a_full_disk_loses_records_and_nothing_else() -> None:
-    log = open_log("/dev/full")
+FULL = "nvc-hook: warning: cannot write the debug log {}: no space left on device; records are lost\n"
+
+
+def test_a_full_disk_loses_records_and_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
+    log = open_log("/dev/full", "nvc-hook")
+    log.info("lost")
     log.info("lost")
     assert log.enabled
+    assert capfd.readouterr().err == FULL.format("/dev/full"), "it is said once, not at each record"
+
+
+def test_one_of_the_processes_that_share_a_log_says_that_it_is_full(capfd: pytest.CaptureFixture[str]) -> None:
+    descriptor = os.open("/dev/full", os.O_WRONLY)
+    log = Log(descriptor, "nvc-hook")
+    for _ in range(2):
+        child = os.fork()
+        if child == 0:
+            log.info("lost")
+            os._exit(0)
+        os.waitpid(child, 0)
+    log.info("lost")
+    taken = Log()
+    taken.take(os.dup(descriptor))
+    taken.info("lost")
+    assert capfd.readouterr().err == FULL.format("/dev/full")
+
+
+@pytest.mark.root
+def test_a_record_that_is_cut_off_is_said(tmp_path: Path) -> None:
+    program = (
+        f"from nvc.base.log import open_log; log = open_log({str(tmp_path / 'log')!r}, 'nvc-hook'); "
+        "log.info('x' * 20000); log.info('lost')"
+    )
+    script = 'mount -t tmpfs -o size=8k none "$0"; exec "$1" -c "$2"'
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-euc", script, str(tmp_path), sys.executable, program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, FULL.format(tmp_path / "log"))
 
 
 def test_a_reader_that_does_not_read_does_not_stop_us(tmp_path: Path) -> None:

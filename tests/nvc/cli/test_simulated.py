@@ -57,6 +57,15 @@ def test_info_of_one_h200(simulated: Command, machine: Callable[[str], str]) -> 
     )
 
 
+def test_a_debug_log_on_a_full_disk_is_said_once(simulated: Command, machine: Callable[[str], str]) -> None:
+    code, out, err = simulated("h200", "--debug=/dev/full", "--no-cache", "list")
+    assert (code, "/dev/nvidia0" in out) == (0, True)
+    assert err == (
+        "nvc-py: warning: cannot write the debug log /dev/full: no space left on device; records are lost\n"
+        f"nvc-py: SIMULATED machine: {machine('h200')}\n"
+    )
+
+
 def test_csv_of_eight_gpus(simulated: Command) -> None:
     code, out, _ = simulated("h100x8", "info", "--csv")
     assert code == 0
