@@ -8,6 +8,7 @@ import click
 
 from nvc.base.progress import waiting
 from nvc.sim.description import DAMAGES, MachineDescription, load, names
+from nvc.sim.faults import WHAT
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -34,7 +35,7 @@ def sim() -> None:
     "faults",
     multiple=True,
     metavar="WORDS",
-    help="What goes wrong in NVML: FUNCTION hang | crash | error NUMBER | slow MILLISECONDS. May be repeated.",
+    help=f"What goes wrong in NVML: FUNCTION {WHAT}. May be repeated.",
 )
 @click.option("--force", is_flag=True, help="Replace the simulated machine that is in DIR.")
 def create(directory: str, machine: str, faults: tuple[str, ...], force: bool) -> None:

@@ -7,6 +7,7 @@ import re
 from nvc.base.record import DecodeError
 from nvc.driver.tables import STORE_FILES
 from nvc.model import TEGRA, WSL
+from nvc.sim import faults
 from nvc.sim.description import BUS_ID, DAMAGES, GRAPHICS, PAGEABLE, GpuDescription, MachineDescription
 from nvc.sim.files import EXTRA_BINARIES, LIBRARIES, known_names
 from nvc.sim.layouts import LAYOUTS
@@ -21,13 +22,12 @@ _LINE = re.compile(r"[ -~]{1,200}")
 _SOCKET = re.compile(r"/run/[a-z0-9][a-z0-9._-]*/[a-z0-9][a-z0-9._-]*")
 _NODE = re.compile(r"/dev/nv[a-z0-9/-]*")
 PLATFORMS = ("", WSL, TEGRA)
-_FAULT = re.compile(r"[A-Za-z0-9_]{1,63} (hang|crash|error [0-9]{1,3}|slow [0-9]{1,6})")
 #: The kernel knows 12 bits of major and 20 of minor; the driver 254 GPUs, NVML 64, and 7 MIG devices on each.
 _MAJORS, _GPU_MINORS, _GPUS, _MIGS, _FAULTS, _CHANNELS = range(1, 4096), range(254), 64, 7, 8, range(1 << 20)
 
 
 def check(machine: MachineDescription) -> None:
-    """Raise DecodeError, with the field, for the first invalid value."""
+    """Raise DecodeError, with the field, for the first invalid value; InputError for a fault."""
     _match(_NAME, machine.name, "name")
     _match(_VERSION, machine.driver_version, "driver_version")
     if machine.platform not in PLATFORMS:
@@ -133,7 +133,7 @@ def _check_files(machine: MachineDescription) -> None:
     for name in machine.firmware:
         _match(_NAME, name, "firmware")
     for fault in machine.faults:
-        _match(_FAULT, fault, "faults")
+        faults.check(fault, f"machine {machine.name}: faults")
     _range(range(_FAULTS + 1), len(machine.faults), "number of faults")
     for channel in machine.imex_channels:
         _range(_CHANNELS, channel, "imex_channels")

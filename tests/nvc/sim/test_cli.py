@@ -52,10 +52,11 @@ def test_create_says_what_to_do_next_and_plants_faults(templates: Path, tmp_path
     ("words", "message"),
     [
         (["create", "{d}/m", "-m", "h300"], "unknown machine: h300"),
-        (["create", "{d}/m", "-m", "h200", "--fault", "x"], "faults: 'x'"),
+        (["create", "{d}/m", "-m", "h200", "--fault", "x"], "faults: the simulated NVML has no function 'x'"),
+        (["create", "{d}/m", "-m", "h200", "--fault", "nvmlInit hang 3"], "'nvmlInit hang 3' does not say what"),
         (["describe", "h300"], "unknown machine: h300"),
     ],
-    ids=["machine", "fault", "describe"],
+    ids=["machine", "function", "fault", "describe"],
 )
 def test_wrong_words_are_errors_with_a_message(tmp_path: Path, words: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):

@@ -48,8 +48,9 @@ CHANGES = [
     ("damage", {"libunheard.so": "gone"}, "damage"),
     ("versions", {"libcuda.so": "x"}, "versions.libcuda.so"),
     ("imex_channels", [-1], "imex_channels"),
-    ("faults", ["nvmlInit_v2 sulk"], "faults"),
-    ("faults", ["a hang"] * 9, "number of faults"),
+    ("faults", ["nvmlInit sulk"], "faults"),
+    ("faults", ["nvmlInit_v2 hang"], "no function 'nvmlInit_v2'"),
+    ("faults", ["nvmlInit hang"] * 9, "number of faults"),
     ("pageable", "on", "pageable"),
     ("colour", "red", "unknown field 'colour'"),
 ]
