@@ -121,7 +121,7 @@ $(KUBELET): $(wildcard nvc/kube/proto/*.proto) | bootstrap-venv
 	@$(VENV)/python -m grpc_tools.protoc -Invc/kube/proto --descriptor_set_out=$@.new $^ && mv $@.new $@
 
 ## install        into PREFIX (and DESTDIR for packages): commands, manual pages, completion, units; enables nothing.
-##                EXTRAS=kube: what nvc-py kube needs, too
+##                EXTRAS=kube: what nvc-py kube needs, too; kept by later ones, EXTRAS=none leaves it out
 install: bootstrap-venv native
 	@PYTHON='$(PYTHON)' PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' EXTRAS='$(EXTRAS)' tools/install
 

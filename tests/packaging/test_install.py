@@ -253,6 +253,13 @@ def test_the_extra_for_kubernetes_is_installed_when_it_is_asked_for(prefix: Path
     code, told = cluster_check(tmp_path / "with", kubeconfig)
     assert 1 == code and "kubeconfig: Invalid kube-config file" in told and "module" not in told, told
 
+    # An upgrade took them away, without a word.
+    for extras, has in (({}, True), ({"EXTRAS": "none"}, False), ({}, False)):
+        done = script("install", str(tmp_path / "with"), **extras)
+        assert 0 == done.returncode, done.stdout + done.stderr
+        assert has == ("EXTRAS=kube is kept from the installation before; EXTRAS=none leaves it out" in done.stdout)
+        assert has != ("make install EXTRAS=kube;" in cluster_check(tmp_path / "with", kubeconfig)[1])
+
     done = script("install", str(tmp_path / "not"), EXTRAS="kub")
     assert 1 == done.returncode and "setup.cfg has no extra kub;" in done.stderr
 
