@@ -57,7 +57,12 @@ cdi.add_command(cdi_files.validate)
     "--output", "-o", default="-", metavar="FILE", help="Write to FILE in one step. Default: standard output."
 )
 @click.option("--check", is_flag=True, help="Write nothing; exit code 2: FILE of --output would change.")
-@click.option("--format", "form", type=click.Choice(text.FORMATS), help="Default: by the ending of FILE, else yaml.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(text.FORMATS),
+    help="How it is written. Default: by the ending of FILE, else yaml.",
+)
 @click.option(
     "--device-name-strategy",
     "strategies",

@@ -8,6 +8,7 @@ import click
 
 from nvc.base.errors import InputError
 from nvc.cdi import files
+from nvc.cli import text
 
 _spec_dirs = click.option(
     "--spec-dir",
@@ -78,5 +79,6 @@ def validate(paths: tuple[str, ...], directories: tuple[str, ...], with_paths: b
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return 1 if bad else 0
-    click.echo(f"{len(checked)} files, {bad} with mistakes", err=True)
+    looked = ", ".join(directories or files.DIRECTORIES)
+    click.echo(text.mistakes(len(checked), bad) if checked else f"no spec file in {looked}", err=True)
     return 1 if bad else 0

@@ -70,9 +70,9 @@ def show(settings: Settings | None, path: str, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def validate(settings: Settings | None, files: tuple[str, ...], as_json: bool) -> int:
-    """Check files as all their readers do: those named, or the usual ones. Every mistake is printed, by line.
+    """Check configuration files as all their readers do: those named, or the usual ones.
 
-    Exit code 1: a file has a mistake.
+    Every mistake is printed, by line. Exit code 1: a file has a mistake.
 
     \b
         nvc-py config validate
@@ -89,7 +89,7 @@ def validate(settings: Settings | None, files: tuple[str, ...], as_json: bool) -
             click.echo(row["problem"])
         if row["hint"]:
             click.echo(f"hint: {row['hint']}", err=True)
-    click.echo(f"{len(chosen)} files, {bad} with mistakes" if chosen else "no file: the defaults apply", err=True)
+    click.echo(text.mistakes(len(chosen), bad) if chosen else "no file: the defaults apply", err=True)
     return 1 if bad else 0
 
 

@@ -89,15 +89,33 @@ def run(command: str, arguments: Sequence[str], program: str, general: Settings 
     except SystemExit:
         raise BrokenPipeError from None  # click's way to tell of a reader that left
     except click.UsageError as error:
-        raise _wrong(error, program) from None
+        raise _wrong(error, _typed(found, arguments, f"{program} {command}"), program) from None
     except click.ClickException as error:
         raise InputError(error.format_message()) from None
     # A number is what the command returned, or the code of click's Exit, which this mode returns too.
     return result if isinstance(result, int) else 0
 
 
+def homes(word: str) -> list[str]:
+    """The commands of groups that are called so: "share ls"."""
+    found = ((name, load(name)) for name in GROUPS)
+    return [f"{name} {word}" for name, group in found if isinstance(group, click.Group) and word in group.commands]
+
+
+def _typed(command: click.Command, words: Sequence[str], name: str) -> str:
+    """The whole name of the command that these words call."""
+    for word in words:
+        if isinstance(command, click.Group) and word in command.commands:
+            command, name = command.commands[word], f"{name} {word}"
+    return name
+
+
 def _adapt(command: click.Command, path: str) -> None:
     """Give it and all below it the options that every command has, and exit codes of its own to its help."""
+    if command.help and not command.short_help:
+        # click's own for a list of commands ends in "..." where the line does.
+        first = " ".join(command.help.split("\n\n")[0].split())
+        command.short_help = f"{first.partition('. ')[0].rstrip('.')}."
     codes = reference.own_exits(f"nvc-py {path}")
     if codes and not command.epilog:
         rows = [*codes, *reference.own_exits("nvc-py")]
@@ -105,6 +123,7 @@ def _adapt(command: click.Command, path: str) -> None:
     if not any(param.name == "sim" for param in command.params) and path not in NO_MACHINE:
         command.params.append(_option("sim", _set_machine, metavar="DIR", help="Use the simulated machine in DIR."))
     if isinstance(command, click.Group):
+        command.no_args_is_help = False  # newer click raises the whole help, as the message of an error
         if not any(param.name == "as_json" for param in command.params):
             command.params.append(_option("json", _set_json, is_flag=True, hidden=True))
         for name, child in command.commands.items():
@@ -149,16 +168,19 @@ def _json(command: click.Command) -> dict[str, Any]:
     return found
 
 
-def _wrong(error: click.UsageError, program: str) -> ArgumentError:
-    """In the words of every other command."""
+def _wrong(error: click.UsageError, typed: str, program: str) -> ArgumentError:
+    """In the words of every other command. typed: the command's name, where the error has none."""
     context = error.ctx
     message, hint = " ".join(error.format_message().split()), ""
     if context is None:
-        return ArgumentError(program, message)
+        usage = f"Try `{typed} --help' for more information.\n"
+        return ArgumentError(typed, f"{message[:1].lower()}{message[1:].rstrip('.')}", usage=usage)
     if isinstance(error, click.NoSuchOption):
         message = f"no such option: {error.option_name}"
         near = did_you_mean(error.option_name, (name for param in context.command.params for name in param.opts))
         hint = place(error.option_name, program) or near
+    elif isinstance(context.command, click.Group) and message.startswith("Missing command"):
+        message = f"a command is missing: one of {', '.join(context.command.list_commands(context))}"
     elif isinstance(context.command, click.Group) and (found := _COMMAND.match(message)):
         names = context.command.list_commands(context)
         message = f"unknown command '{found[1]}'; there are {', '.join(names)}"

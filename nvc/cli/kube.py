@@ -267,7 +267,13 @@ def _serve(
 @click.option("--hook", default="", metavar="FILE", help="The program that CDI hooks start, as the host names it.")
 @click.option("--host", default="", metavar="DIR", help="In a container: where the host's root directory is.")
 @click.option("--registered-file", default="", metavar="FILE", help="Made when the kubelet has registered the driver.")
-@click.option("--taint-effect", type=click.Choice(("NoSchedule", "NoExecute")), default="NoSchedule", show_default=True)
+@click.option(
+    "--taint-effect",
+    type=click.Choice(("NoSchedule", "NoExecute")),
+    default="NoSchedule",
+    show_default=True,
+    help="Of the taint that a GPU with an error gets.",
+)
 @click.option(
     "--kernel-log", default="/dev/kmsg", show_default=True, metavar="FILE", help="Where errors of GPUs are seen."
 )

@@ -95,9 +95,18 @@ class _Invocation:
             return self.group(command, rest, self.settings(parsed))
         if command not in options.COMMANDS:
             known = ", ".join(options.SUMMARIES)
-            hint = did_you_mean(command, options.SUMMARIES)
+            hint = did_you_mean(command, options.SUMMARIES) or self.elsewhere(command)
             raise ArgumentError(self.program, f"unknown command '{command}'; there are {known}", hint=hint)
         return self.command(command, rest, parsed)
+
+    def elsewhere(self, word: str) -> str:
+        """A hint for a word that is a command below another one."""
+        if self.program != OUR_PROGRAM:
+            return ""
+        from nvc.cli import groups
+
+        found = [f"{self.program} {path}" for path in groups.homes(word)]
+        return f"did you mean {' or '.join(found)}?" if found else ""
 
     def settings(self, parsed: Parsed) -> Settings:
         """NVC_SIM counts for nvc-py alone: LXC and enroot start nvidia-container-cli with variables that a container's

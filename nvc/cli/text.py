@@ -21,6 +21,11 @@ _CAPABILITIES = "/proc/driver/nvidia/capabilities"
 _GPU_COLUMNS = ("Device Index", "Device Minor", "Model", "Brand", "GPU UUID", "Bus Location", "Architecture")
 
 
+def mistakes(files: int, bad: int) -> str:
+    """The last line of what checks files."""
+    return f"{files} file{'' if files == 1 else 's'}, {bad} with mistakes"
+
+
 def emit(descriptor: int, text: str) -> None:
     """Write all of ``text``, past Python's buffers; bytes that came in as part of a path go out unchanged.
 

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 _TAKEN_UP = 0.5
 #: What puts a change into force, in JSON.
 _AGENT_HOLDS, _SUPERVISOR_HOLDS, _LIBRARY_HOLDS = "agent", "supervisor", "library"
-_AGENT = click.option("--agent", "socket", metavar="SOCKET", default=CONTROL, help="The agent's control socket.")
+_AGENT = click.option(
+    "--agent", "socket", metavar="SOCKET", default=CONTROL, show_default=True, help="The agent's control socket."
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

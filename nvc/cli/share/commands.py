@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from nvc.share.view import ShareRow
 
 _NONE = "no container here has a share; one asks with -e NVC_SHARE=mem=10Gi"
-_AGENT = click.option("--agent", "socket", metavar="SOCKET", default=CONTROL, help="The agent's control socket.")
+_AGENT = click.option(
+    "--agent", "socket", metavar="SOCKET", default=CONTROL, show_default=True, help="The agent's control socket."
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -50,9 +52,12 @@ def share(context: click.Context, directory: str | None) -> None:
         podman run -e "NVC_SHARE=0:mem=10Gi;1:mem=20Gi" ...      each GPU its own
         podman run --annotation nvc.share=mem=10Gi ...
 
-    These commands list, change and pause shares of running containers. In a container whose share the preloaded
-    library enforces, ls and get show it, and set lowers it. The guard enforces a share where nvc-runtime starts the
-    container and the agent runs; elsewhere the library does, which hostile programs can bypass.
+    These commands list, change and pause shares of running containers. CONTAINER is an id or its beginning, the
+    engine's name for it (NAMESPACE/POD/CONTAINER, or how that ends), or the pid of its first process.
+
+    In a container whose share the preloaded library enforces, ls and get show it, and set lowers it. The guard
+    enforces a share where nvc-runtime starts the container and the agent runs; elsewhere the library does, which
+    hostile programs can bypass.
     """
     context.meta[share_store.DIRECTORY] = directory or share_store.usual()
 

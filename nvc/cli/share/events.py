@@ -35,7 +35,9 @@ _FIRST = ("time", "event", "when")
 @click.option("-f", "--follow", is_flag=True, help="New ones as they come, until interrupted.")
 @click.option("--container", metavar="ID", default="", help="Only of this container: its id or name.")
 @click.option("--kind", metavar="EVENT", multiple=True, help="Only these events, denial for example. May be repeated.")
-@click.option("--agent", "socket", metavar="SOCKET", default=CONTROL, help="The agent's control socket.")
+@click.option(
+    "--agent", "socket", metavar="SOCKET", default=CONTROL, show_default=True, help="The agent's control socket."
+)
 def events(as_json: bool, since: str | None, follow: bool, container: str, kind: tuple[str, ...], socket: str) -> None:
     """Print the agent's events: calls that were refused, containers that came and went, changes.
 

@@ -14,7 +14,9 @@ from nvc.share.protocol import CONTROL, Client
 @click.command("hint")
 @click.argument("container")
 @click.argument("word", type=click.Choice(HINTS))
-@click.option("--agent", "socket", metavar="SOCKET", default=CONTROL, help="The agent's control socket.")
+@click.option(
+    "--agent", "socket", metavar="SOCKET", default=CONTROL, show_default=True, help="The agent's control socket."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def hint(container: str, word: str, socket: str, as_json: bool) -> None:
     """Give the agent a hint: a service (priority=service) will have work, or has none.

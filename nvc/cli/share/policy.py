@@ -25,7 +25,9 @@ MEANINGS = (
 @click.command("policy")
 @click.argument("name", required=False)
 @click.option("--gpu", metavar="UUID", default="", help="Only this GPU: its UUID, or how that begins.")
-@click.option("--agent", "socket", metavar="SOCKET", default=CONTROL, help="The agent's control socket.")
+@click.option(
+    "--agent", "socket", metavar="SOCKET", default=CONTROL, show_default=True, help="The agent's control socket."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--check", is_flag=True, help="Change nothing; exit code 2: it would change something.")
 def policy(name: str | None, gpu: str, socket: str, as_json: bool, check: bool) -> int:

@@ -46,7 +46,9 @@ class _Sum:
 @click.option("--since", metavar="WHEN", default="1h", show_default=True, help="90s, 10m, 2d, or a time.")
 @click.option("--container", metavar="ID", default="", help="Only of containers of this id or name.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--agent", "socket", metavar="SOCKET", default=CONTROL, help="The agent's control socket.")
+@click.option(
+    "--agent", "socket", metavar="SOCKET", default=CONTROL, show_default=True, help="The agent's control socket."
+)
 def usage(since: str, container: str, as_json: bool, socket: str) -> None:
     """Print what guarded containers used of GPUs, those that have ended too.
 

@@ -31,7 +31,9 @@ _SETTLE_S = 0.5
 )
 @click.option("--sort", type=click.Choice(WORDS), default=WORDS[0], show_default=True, help="Order of containers.")
 @click.option("--no-processes", is_flag=True, help="Leave the lines of processes out.")
-@click.option("--agent", "socket", metavar="SOCKET", default=CONTROL, help="The agent's control socket.")
+@click.option(
+    "--agent", "socket", metavar="SOCKET", default=CONTROL, show_default=True, help="The agent's control socket."
+)
 @click.option("--store", metavar="DIR", help="Where shares are kept.  [default: /run/nvc/share]")
 @click.pass_obj
 def top(

@@ -41,7 +41,7 @@ def test_generate_writes_what_it_prints_and_validate_likes_it(run: Run, sim: str
     assert "SIMULATED" in err
     assert f"{path}: CDI 0.5.0, nvidia.com/gpu=0, nvidia.com/gpu=GPU-" in err
     assert run(sim, "cdi", "generate", "--format", form, "--nvc-hook-path=/opt/nvc-cdi-hook")[1] == path.read_text()
-    assert run("cdi", "validate", str(path)) == (0, "", "1 files, 0 with mistakes\n")
+    assert run("cdi", "validate", str(path)) == (0, "", "1 file, 0 with mistakes\n")
     names = run("cdi", "list", "--spec-dir", str(tmp_path))[1].splitlines()
     assert names[0] == "nvidia.com/gpu=0"
     assert len(names) == 3
@@ -175,7 +175,7 @@ def test_validate_finds_what_a_driver_upgrade_took_away(run: Run, sim: str, tmp_
     hook = tmp_path / "nvc-cdi-hook"
     hook.touch(mode=0o755)
     assert run(sim, "cdi", "generate", "-o", path, f"--nvc-hook-path={hook}")[0] == 0
-    assert run("cdi", "validate", "--paths", path) == (0, "", "1 files, 0 with mistakes\n")
+    assert run("cdi", "validate", "--paths", path) == (0, "", "1 file, 0 with mistakes\n")
     edits = json.loads(Path(path).read_text())["containerEdits"]
     at, library = next((i, m["hostPath"]) for i, m in enumerate(edits["mounts"]) if "libcuda.so" in m["hostPath"])
     other, node = next((i, n["hostPath"]) for i, n in enumerate(edits["deviceNodes"]) if "nvidiactl" in n["hostPath"])
@@ -195,7 +195,7 @@ def test_validate_finds_what_a_driver_upgrade_took_away(run: Run, sim: str, tmp_
         f"{path}: containerEdits.hooks[0].path: {hook} is no program",
         f"{path}: containerEdits.mounts[{at}].hostPath: {library} does not exist",
     ]
-    assert err.endswith(f"hint: make it anew: nvc-py cdi generate --output {path}\n1 files, 1 with mistakes\n")
+    assert err.endswith(f"hint: make it anew: nvc-py cdi generate --output {path}\n1 file, 1 with mistakes\n")
     assert run("cdi", "validate", path)[0] == 0
 
 

@@ -54,6 +54,47 @@ def test_exit_codes(how: str, code: int, out: str, command: Command, sample_grou
     assert command("sample", "end", how) == (code, out, "")
 
 
+def test_no_command_is_a_line_and_not_the_whole_help(command: Command, sample_group: None) -> None:
+    code, out, err = command("sample")
+    assert (code, out) == (1, "")
+    assert err == (
+        "nvidia-container-cli sample: a command is missing: one of end\n"
+        "Usage: nvidia-container-cli sample [OPTIONS] COMMAND [ARGS]...\n"
+        "Try `nvidia-container-cli sample --help' for more information.\n"
+    )
+
+
+def test_an_option_without_its_value_names_the_command(command: Command) -> None:
+    code, out, err = command("share", "set", "x", "mem=1Gi", "--gpu", program="nvc-py")
+    assert (code, out) == (1, "")
+    assert err == (
+        "nvc-py share set: option '--gpu' requires an argument\nTry `nvc-py share set --help' for more information.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("set", "nvc-py share set"),
+        ("create", "nvc-py sim create"),
+        ("validate", "nvc-py cdi validate or nvc-py config validate"),
+    ],
+)
+def test_a_command_of_a_group_is_found_there(word: str, meant: str, command: Command) -> None:
+    code, _, err = command(word, program="nvc-py")
+    assert code == 1
+    assert f"nvc-py: hint: did you mean {meant}?\n" in err
+    assert "hint" not in command(word)[2], "nvidia-container-cli has no such commands"
+
+
+def test_a_list_of_commands_says_what_each_is_for_to_the_end() -> None:
+    for name in options.GROUPS:
+        group = groups.load(name)
+        for child in getattr(group, "commands", {}).values():
+            assert not child.get_short_help_str().endswith("..."), (name, child.name)
+            assert ". " not in child.get_short_help_str(), (name, child.name)
+
+
 def test_wrong_arguments_are_one_like_everywhere(command: Command, sample_group: None) -> None:
     code, out, err = command("sample", "end")
     assert (code, out) == (1, "")

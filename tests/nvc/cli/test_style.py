@@ -256,7 +256,7 @@ def test_the_sample_has_every_key_and_means_the_defaults(ours: Command, tmp_path
     assert (code, err) == (0, "")
     path = tmp_path / "config.toml"
     path.write_text(re.sub(r"^#(?! )", "", out, flags=re.MULTILINE))
-    assert ours("config", "validate", str(path)) == (0, "", "1 files, 0 with mistakes\n")
+    assert ours("config", "validate", str(path)) == (0, "", "1 file, 0 with mistakes\n")
     shown = json.loads(ours("config", "show", "--json", f"--config={path}")[1])["settings"]
     path.write_text("")
     usual = json.loads(ours("config", "show", "--json", f"--config={path}")[1])["settings"]
@@ -303,7 +303,7 @@ def test_validate_names_the_line(text: str, line: int, said: str, ours: Command,
     code, out, err = ours("config", "validate", str(path))
     assert code == 1
     assert out.startswith(f"{path}:{line}: {said}")
-    assert err.endswith("1 files, 1 with mistakes\n")
+    assert err.endswith("1 file, 1 with mistakes\n")
     (row,) = json.loads(ours("config", "validate", "--json", str(path))[1])
     assert row["problem"] == out.rstrip("\n")
 
