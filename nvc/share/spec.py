@@ -246,8 +246,11 @@ def _part(text: str) -> tuple[str, GpuShare, str, bool]:
         key, equals, value = setting.strip(" ").partition("=")
         reader = _SETTINGS.get(key)
         if not equals or reader is None:
-            hint = did_you_mean(key, _SETTINGS, otherwise=_ALLOWED, shown="{}=")
+            near = "mem" if key.lower() in ("memory", "mem") else key  # as claims on Kubernetes have it
+            hint = did_you_mean(near, _SETTINGS, otherwise=_ALLOWED, shown="{}=")
             raise InputError(f"share: unknown setting {shown(setting)}", hint=hint)
+        if "=" in value:
+            raise InputError(f"share: {shown(setting)} is more than one setting", hint=_ALLOWED)
         if key in found:
             raise InputError(f"share: {key} is said twice", hint="say it once")
         found[key] = reader(value)

@@ -108,6 +108,13 @@ def test_a_latency_is_a_time(text: str, microseconds: int) -> None:
     assert share.default == GpuShare(priority="service", latency=microseconds)
 
 
+@pytest.mark.parametrize("word", ["memory", "Memory", "MEM", "mme"])
+def test_a_name_that_others_use_is_understood(word: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse(f"{word}=1Gi")
+    assert caught.value.hint.startswith("did you mean mem=?")
+
+
 def test_off_is_no_share() -> None:
     assert Share(off=True) == parse(" off ")
     assert "off" == format_share(Share(off=True))
@@ -121,6 +128,9 @@ def test_off_is_no_share() -> None:
         ("mem", "'mem' is not a setting"),
         ("memory=1Gi", "unknown setting 'memory=1Gi'"),
         ("mem=1Gi,", "unknown setting ''"),
+        ("mem=1Gi cap=50%", "'mem=1Gi cap=50%' is more than one setting"),
+        ("weight=3,mem=1Gi cap=50%", "'mem=1Gi cap=50%' is more than one setting"),
+        ("mem=1Gi:cap=50%", "'mem=1Gi:cap=50%' is more than one setting"),
         ("mem=", "mem=''"),
         ("mem=0", "mem='0' is nothing"),
         ("mem=10", "mem='10' is 10 bytes, with which nothing computes"),
