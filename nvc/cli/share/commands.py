@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from nvc.share.view import ShareRow
 
-_NONE = "no container here has a share; one asks with -e NVC_SHARE=mem=10Gi"
 _AGENT = click.option(
     "--agent", "socket", metavar="SOCKET", default=CONTROL, show_default=True, help="The agent's control socket."
 )
@@ -113,7 +112,7 @@ def list_shares(as_json: bool, verbose: bool, watch: bool, interval: float, sock
     else:
         click.echo(share_text.table(rows, verbose=verbose))
         if not rows and silent is None:
-            click.echo(_NONE, err=True)
+            click.echo(share_store.nothing(), err=True)
     if silent is not None:
         raise silent
 
@@ -133,7 +132,7 @@ def _watch(*, as_json: bool, verbose: bool, interval: float, socket: str) -> Non
                 else:
                     head = f"nvc-py share ls   {time.strftime('%H:%M:%S')}   every {interval:g} s, q ends"
                     lines = [head, *(f"warning: {warning}" for warning in warnings), ""]
-                    lines += share_text.table(rows, verbose=verbose).split("\n") if rows else [_NONE]
+                    lines += share_text.table(rows, verbose=verbose).split("\n") if rows else [share_store.nothing()]
                     screen.show([*map(Text, lines), *([] if screen.is_whole else [Text()])])
                 if screen.wait(interval) in top_screen.END:
                     return

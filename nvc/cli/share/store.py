@@ -25,6 +25,13 @@ def chosen() -> str:
     return directory
 
 
+def nothing() -> str:
+    """Why the store of this call has no share."""
+    if os.geteuid() and chosen() == usual():
+        return "no container of this user has a share; those of root's engines: sudo nvc-py share ls"
+    return "no container here has a share; one asks with -e NVC_SHARE=mem=10Gi"
+
+
 def known(word: str) -> str:
     """The id of the living container that ``word`` names; the word itself where the store knows none: a group's name,
     a container that has ended, or a store that the user may not read. Raises AmbiguousContainer.

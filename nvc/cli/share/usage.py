@@ -82,7 +82,8 @@ def usage(since: str, container: str, as_json: bool, socket: str) -> None:
         click.echo(_table(sums))
         if not sums:
             where = accounting.path(directory)
-            click.echo(f"{where} has no guarded container since then; the agent writes it: nvc-py share ls", err=True)
+            has = "has no guarded container since then" if os.path.exists(where) else "does not exist"
+            click.echo(f"{where} {has}; the agent writes it when a guarded container has used a GPU", err=True)
 
 
 def _as_data(container: str, name: str, gpu: str, found: _Sum) -> dict[str, object]:

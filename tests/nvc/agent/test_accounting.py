@@ -185,9 +185,11 @@ def test_a_container_is_named_as_its_engine_did(tmp_path: Path, word: str, found
 
 
 def test_nothing_to_sum_is_said(tmp_path: Path) -> None:
-    done = CliRunner().invoke(usage.usage, [f"--agent={tmp_path}/control"])
-    assert done.exit_code == 0
-    assert f"{tmp_path}/{accounting.USAGE} has no guarded container since then" in done.output
+    for said in ("does not exist", "has no guarded container since then"):
+        done = CliRunner().invoke(usage.usage, [f"--agent={tmp_path}/control"])
+        assert done.exit_code == 0
+        assert f"{tmp_path}/{accounting.USAGE} {said}; the agent writes it when " in done.output
+        accounting.append(str(tmp_path), [Used(100, 200, "c", "", UUID, 1.0, 0.0, 0)])
 
 
 async def goes_on(node: Node, part: Accounting, seconds: float, *, computed: float, watts: int) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from nvc.cli.share import store as share_store
 from nvc.share import limits, policyfile, region, store
 from nvc.share.limits import Limits
 from nvc.share.model import ResolvedGpu
@@ -64,6 +65,18 @@ def test_a_host_without_shares_says_so(share: Share) -> None:
     code, out, err = share("ls")
     assert (0, ["CONTAINER"]) == (code, out.split()[:1])
     assert "no container here has a share" in err
+
+
+def test_another_user_is_told_whose_shares_are_listed(
+    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(share_store, "usual", lambda: str(tmp_path / "none"))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    code, _, err = command("share", "ls", program="nvc-py")
+    assert (code, err) == (
+        0,
+        "no container of this user has a share; those of root's engines: sudo nvc-py share ls\n",
+    )
 
 
 def test_a_container_has_its_engines_name_beside_its_id(share: Share, directory: str) -> None:
