@@ -29,13 +29,12 @@ def _config(probe: Probe) -> tuple[Place | None, dict[str, Any]]:
     return place, place.toml() if place is not None else {}
 
 
-def _decode(place: Place) -> None:
-    if place.status() is None:
-        raise InputError(f"{place}: dangling symbolic link", hint="hook, runtime and agent refuse it")
+def _mistakes(place: Place) -> list[InputError]:
     from nvc.doctor.config_check import mistakes
 
-    for mistake in mistakes(place.data(), str(place), all_of_them=False):
-        raise mistake
+    if place.status() is None:
+        return [InputError(f"{place}: dangling symbolic link", hint="hook, runtime and agent refuse it")]
+    return mistakes(place.data(), str(place), all_of_them=False)
 
 
 def settings(probe: Probe) -> Iterator[Finding]:
@@ -45,12 +44,12 @@ def settings(probe: Probe) -> Iterator[Finding]:
         yield ok("no config.toml: the defaults apply")
         return
     edit = f"sudoedit {shlex.quote(str(place))}"
-    wrong = False
-    try:
-        _decode(place)
-    except InputError as problem:
-        wrong = True
-        yield error(f"{problem.message}: no GPU container starts", edit, problem.hint)
+    mistakes = _mistakes(place)
+    wrong = bool(mistakes)
+    if mistakes:
+        first, more = mistakes[0], len(mistakes) - 1
+        others = f"; {more} more: nvc-py config validate {shlex.quote(str(place))}" if more else ""
+        yield error(f"{first.message}: no GPU container starts", edit, f"{first.hint}{others}".lstrip("; "))
     cli = table(content, _CLI)
     ldconfig, root = cli.get("ldconfig"), cli.get("root")
     if isinstance(ldconfig, str) and ldconfig.startswith("@/") and probe.system(ldconfig[1:]).status() is None:

@@ -261,3 +261,12 @@ def test_json_is_no_configuration(tmp_path: Path) -> None:
     path.write_text(json.dumps({"share": {"default": "mem=25%"}}))
     for read in READERS.values():
         assert "not TOML" in told(read, str(path))
+
+
+def test_the_doctor_says_how_many_more_there_are(tree: Tree) -> None:
+    tree.write("etc/nvc/config.toml", "[shares]\n[agent]\nslots = 0\n[share]\nguard = 1\n")
+
+    (found,) = [one for one in runner.examine(CHECKS["host-settings"], tree.probe()) if one.level == "error"]
+
+    assert "section [shares] is unknown" in found.what
+    assert f"; 2 more: nvc-py config validate {tree.root}/etc/nvc/config.toml" in found.why
