@@ -1,4 +1,5 @@
 /* Events of the tenant, and whether its status changed: what the supervisor's main thread is woken for. */
+#include "clock.h"
 #include "edges.h"
 #include "guard.h"
 #include "guard_private.h"
@@ -6,8 +7,7 @@
 #include "tenant.h"
 
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
+#include <sys/eventfd.h>
 
 int guard_event_descriptor (const struct guard *guard) { return guard->event_descriptor; }
 
@@ -15,20 +15,16 @@ int guard_changed_descriptor (const struct guard *guard) { return guard->changed
 
 void guard_changed (struct guard *guard)
 {
-    uint64_t one = 1;
-
     /* Mostly it is: then the reader, which clears it before it reads under the tenant's lock, sees what changed. */
-    if (!atomic_load (&guard->is_changed) && !atomic_exchange (&guard->is_changed, true) &&
-        write (guard->changed_descriptor, &one, sizeof (one)) < 0)
-        return; /* it is readable already */
+    if (!atomic_load (&guard->is_changed) && !atomic_exchange (&guard->is_changed, true))
+        (void) eventfd_write (guard->changed_descriptor, 1);
 }
 
 void guard_take_changes (struct guard *guard)
 {
-    uint64_t value;
+    eventfd_t value;
 
-    if (read (guard->changed_descriptor, &value, sizeof (value)) < 0)
-        value = 0; /* it was not readable */
+    (void) eventfd_read (guard->changed_descriptor, &value);
     atomic_store (&guard->is_changed, false);
 }
 
@@ -77,13 +73,10 @@ void guard_news_told (struct tenant *tenant) { tenant->news = news_of (tenant); 
 void guard_note (struct tenant *tenant, enum rm_reason reason, uint32_t number, pid_t pid)
 {
     struct guard *guard = tenant->guard;
-    struct timespec now;
     bool is_end = reason == RM_TOCTOU_KILLED || reason == RM_UNREACHABLE;
-    uint64_t one = 1;
 
     if ((unsigned) reason < GUARD_REASONS)
         tenant->status.reasons[reason]++;
-    clock_gettime (CLOCK_REALTIME, &now);
     pthread_mutex_lock (&guard->lock);
     for (unsigned i = 0; i < guard->event_count; i++) {
         struct guard_event *event = &guard->events[i];
@@ -96,20 +89,18 @@ void guard_note (struct tenant *tenant, enum rm_reason reason, uint32_t number, 
         }
     }
     if ((guard->event_count < ORDINARY_EVENTS || is_end) && guard->event_count < GUARD_EVENTS)
-        guard->events[guard->event_count++] = (struct guard_event) { .when_ns = (uint64_t) now.tv_sec * 1000000000u +
-                                                                                (uint64_t) now.tv_nsec,
+        guard->events[guard->event_count++] = (struct guard_event) { .when_ns = clock_ns (CLOCK_REALTIME),
                                                                      .tenant = tenant->id,
                                                                      .reason = (uint32_t) reason,
                                                                      .number = number,
                                                                      .pid = (uint32_t) pid };
     pthread_mutex_unlock (&guard->lock);
-    if (write (guard->event_descriptor, &one, sizeof (one)) < 0)
-        return; /* full: it is readable already */
+    (void) eventfd_write (guard->event_descriptor, 1);
 }
 
 int guard_events (struct guard *guard, struct guard_event *events, uint32_t capacity)
 {
-    uint64_t value;
+    eventfd_t value;
     unsigned count;
 
     pthread_mutex_lock (&guard->lock);
@@ -117,8 +108,8 @@ int guard_events (struct guard *guard, struct guard_event *events, uint32_t capa
     memcpy (events, guard->events, count * sizeof (*events));
     guard->event_count -= count;
     memmove (guard->events, guard->events + count, guard->event_count * sizeof (*events));
-    if (guard->event_count == 0 && read (guard->event_descriptor, &value, sizeof (value)) < 0)
-        value = 0; /* it was not readable */
+    if (guard->event_count == 0)
+        (void) eventfd_read (guard->event_descriptor, &value);
     pthread_mutex_unlock (&guard->lock);
     return (int) count;
 }

@@ -75,13 +75,7 @@ static bool is_own (struct tenant *tenant, int listener)
     return is_found;
 }
 
-void tenant_wake (const struct tenant *tenant)
-{
-    uint64_t one = 1;
-
-    if (write (tenant->wake, &one, sizeof (one)) < 0)
-        return; /* it is awake */
-}
+void tenant_wake (const struct tenant *tenant) { (void) eventfd_write (tenant->wake, 1); }
 
 /* A process ended. What it had is refunded when the driver says that it holds nothing any more. */
 static void process_ended (struct tenant *tenant, uint64_t serial)
@@ -161,15 +155,15 @@ void tenant_take_events (struct tenant *tenant, const struct process *caller)
     int count = epoll_wait (tenant->epoll, events, 32, 0);
 
     for (int i = 0; i < count; i++) {
-        uint64_t value;
+        eventfd_t value;
 
         /* The other thread is woken when it has the turn. */
         if (caller != NULL && (events[i].data.u64 == caller->serial || events[i].data.u64 == WAKE_TAG))
             continue;
         if (events[i].data.u64 != WAKE_TAG)
             process_ended (tenant, events[i].data.u64);
-        else if (read (tenant->wake, &value, sizeof (value)) < 0)
-            continue;
+        else
+            (void) eventfd_read (tenant->wake, &value);
     }
 }
 

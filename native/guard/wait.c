@@ -21,15 +21,6 @@
 /* After which the main thread looks at a wait: most take some microseconds, and it sleeps. */
 #define WATCH_NS 250000000
 
-/* guard_now to some milliseconds, at a fifth of its cost: this is done several times a call. */
-static uint64_t now_about (void)
-{
-    struct timespec now;
-
-    clock_gettime (CLOCK_MONOTONIC_COARSE, &now);
-    return (uint64_t) now.tv_sec * 1000000000u + (uint64_t) now.tv_nsec;
-}
-
 /* A supervisor has one tenant. ns 0: not any more. */
 static void watch (const struct tenant *tenant, long ns)
 {
@@ -47,7 +38,8 @@ struct process *wait_begin (struct tenant *tenant, pid_t pid)
     /* A thread that has the lock meanwhile makes calls of its own, not those of the current notification. */
     tenant->current = NULL;
     tenant->waits_for = pid;
-    tenant->waits_since = now_about ();
+    /* guard_now to some milliseconds, at a fifth of its cost: this is done several times a call. */
+    tenant->waits_since = clock_ns (CLOCK_MONOTONIC_COARSE);
     if (!tenant->is_watched) {
         tenant->is_watched = true;
         watch (tenant, WATCH_NS); /* or nothing looks whether it lasts: that the next thing is published has to wait, too */
