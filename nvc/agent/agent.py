@@ -296,14 +296,13 @@ class Agent:
         for part in self.parts:
             await part.settled()
 
-    # For the status.
+    # For the status: what ``nvc.agent.part.Part`` says of each, from whichever part knows it.
 
     def policies(self) -> dict[str, str]:
-        """UUID of a GPU -> its policy, where it is not the usual one."""
         return {uuid: policy for part in self.parts for uuid, policy in part.policies().items()}
 
     def shares(self, tenant: Tenant, gpu: int) -> ScheduledShare:
-        """What it is to have and has of a GPU's time; 0 without scheduling."""
+        """0 without scheduling."""
         for part in self.parts:
             share = part.shares(tenant, gpu)
             if share is not None:
@@ -311,32 +310,25 @@ class Agent:
         return NO_SHARE
 
     def reported(self, tenant: Tenant, uuid: str) -> int:
-        """Bytes that the driver reports of the tenant's processes on a GPU; 0: not known."""
         return max((part.reported(tenant, uuid) for part in self.parts), default=0)
 
     def computed(self, tenant: Tenant, uuid: str) -> tuple[float | None, int]:
-        """(part of the GPU's time that the driver's samples say, None: not known; nanoseconds in all)."""
         found = [part.computed(tenant, uuid) for part in self.parts]
         return next((one for one in found if one[0] is not None), (None, max((one[1] for one in found), default=0)))
 
     def energy(self, tenant: Tenant, uuid: str) -> float | None:
-        """Joules of a GPU for what the tenant computed; None: not known."""
         return next((found for part in self.parts if (found := part.energy(tenant, uuid)) is not None), None)
 
     def gpu_energy(self, uuid: str) -> float | None:
-        """Joules of a GPU while it had tenants; None: not known."""
         return next((found for part in self.parts if (found := part.gpu_energy(uuid)) is not None), None)
 
     def xids(self, number: int, uuid: str) -> dict[int, int]:
-        """Xid -> how often, of a tenant on a GPU; number 0: of no tenant."""
         return {xid: count for part in self.parts for xid, count in part.xids(number, uuid).items()}
 
     def findings(self) -> dict[str, Finding]:
-        """UUID of a GPU -> its balance."""
         return {uuid: finding for part in self.parts for uuid, finding in part.findings().items()}
 
     def attached(self) -> list[StatusTenant]:
-        """Tenants that are scheduled without the guard."""
         return [tenant for part in self.parts for tenant in part.attached()]
 
     _acceptors: Acceptors

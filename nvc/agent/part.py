@@ -74,7 +74,7 @@ class Part:
     async def stop(self) -> None:
         """The agent ends; the guard is still there. Raises nothing."""
 
-    # What it can tell for the status; the first part that has an answer is asked.
+    # What it can tell for the status; the first part that has an answer is believed.
 
     def policies(self) -> Mapping[str, str]:
         """UUID of a GPU -> name of its policy, where it has one of its own."""
@@ -97,7 +97,7 @@ class Part:
         return None
 
     def gpu_energy(self, uuid: str) -> float | None:
-        """Joules of a GPU in all; None: not known here."""
+        """Joules of a GPU while it had tenants; None: not known here."""
         return None
 
     def xids(self, number: int, uuid: str) -> Mapping[int, int]:

@@ -169,7 +169,6 @@ class Probing(Part):
     # For the status.
 
     def reported(self, tenant: Tenant, uuid: str) -> int:
-        """Bytes that the driver reports of the tenant's processes, as the prober knows it; 0: nothing."""
         return self._reported.get(tenant.number, {}).get(uuid, 0)
 
     def computed(self, tenant: Tenant, uuid: str) -> tuple[float | None, int]:

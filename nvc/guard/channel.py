@@ -96,9 +96,9 @@ class Connection:
         self._unanswered += 1
 
 
-def receive(connected: socket.socket, size: int = 4096) -> tuple[bytes, list[int]]:
+def receive(connected: socket.socket) -> tuple[bytes, list[int]]:
     """One packet and its descriptors, which are the caller's. Raises OSError."""
-    data, rights, _, _ = connected.recvmsg(size, socket.CMSG_SPACE(4 * DESCRIPTORS), socket.MSG_CMSG_CLOEXEC)
+    data, rights, _, _ = connected.recvmsg(4096, socket.CMSG_SPACE(4 * DESCRIPTORS), socket.MSG_CMSG_CLOEXEC)
     found = array.array("i")
     for level, kind, content in rights:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):

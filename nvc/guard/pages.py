@@ -192,7 +192,7 @@ class Counters:
         return index, events, int.from_bytes(os.pread(self.descriptor, 8, at), "little")
 
     def status(self) -> TenantStatus:
-        """As it was published last. Raises OSError."""
+        """As it was published last, at most some 20 ms ago. Raises OSError."""
         return self._status(self._read())
 
     def published(self) -> tuple[TenantStatus, tuple[tuple[int, tuple[int, ...]], ...]]:

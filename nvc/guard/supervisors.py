@@ -263,7 +263,7 @@ class Supervisors:
                 self.ends.unregister(descriptor)
         return tenant
 
-    # What it did.
+    # What it did. What has no words of its own is as in ``Counters``, and raises OSError.
 
     def lost(self) -> list[int]:
         """Tenants whose monitor is gone, each once."""
@@ -276,7 +276,6 @@ class Supervisors:
         return tenant.monitor, tenant.supervisor
 
     def build(self, number: int) -> str:
-        """The version of its supervisor, "" where it is not known. Raises OSError."""
         return self._tenant(number).counters.build
 
     def refresh(self, number: int) -> None:
@@ -284,27 +283,21 @@ class Supervisors:
         self._tenant(number).connection.command(HEAD.pack(OPEN, 0))
 
     def gone(self, number: int) -> bool:
-        """Whether nothing of the tenant is left: no filter, no process, no memory. Raises OSError."""
         return self._tenant(number).counters.gone
 
     def state(self, number: int) -> tuple[bool, bool, bool]:
-        """``gone``, and what its guard can see (``Counters.state``). Raises OSError."""
         return self._tenant(number).counters.state
 
     def stamp(self, number: int) -> tuple[int, int, int]:
-        """Another one with each publishing of the tenant's counters, and each event. Raises OSError."""
         return self._tenant(number).counters.stamp()
 
     def status(self, number: int) -> TenantStatus:
-        """As published last, at most some 20 ms ago. Raises OSError."""
         return self._tenant(number).counters.status()
 
     def processes(self, number: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """(host pid, bytes a GPU, as last reported by the driver) of processes with driver calls. Raises OSError."""
         return self._tenant(number).counters.processes()
 
     def published(self, number: int) -> tuple[TenantStatus, tuple[tuple[int, tuple[int, ...]], ...]]:
-        """``status`` and ``processes`` of one publishing. Raises OSError."""
         return self._tenant(number).counters.published()
 
     def attached(self, number: int) -> tuple[int, bool, int]:
