@@ -34,7 +34,7 @@ static struct client_file *find (struct process *process, int descriptor, uint32
 static int copy_of (struct tenant *tenant, struct process *process, int descriptor, bool is_named, enum rm_node *node)
 {
     struct process *current = wait_begin (tenant, process->pid);
-    int file = (is_named ? privsep_named : privsep_file) (&tenant->guard->privsep, process, descriptor, node);
+    int file = privsep_file (&tenant->guard->privsep, process, descriptor, is_named, node);
 
     wait_end (tenant, current);
     notify_found_by_number (tenant);

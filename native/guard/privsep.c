@@ -71,10 +71,9 @@ int privsep_process (struct privsep *self, pid_t thread, struct privsep_process 
     return 0;
 }
 
-static int copy_of (struct privsep *self, enum privsep_operation operation, const struct process *process, int number,
-                    enum rm_node *node)
+int privsep_file (struct privsep *self, const struct process *process, int number, bool is_named, enum rm_node *node)
 {
-    struct privsep_request request = about (operation, process);
+    struct privsep_request request = about (is_named ? PRIVSEP_NAMED : PRIVSEP_FILE, process);
     struct privsep_reply reply;
     int file, result;
 
@@ -82,16 +81,6 @@ static int copy_of (struct privsep *self, enum privsep_operation operation, cons
     result = ask (self, &request, &reply, &file, 1);
     *node = result == 0 ? (enum rm_node) reply.node : RM_NODE_OTHER;
     return result == 0 ? file : result;
-}
-
-int privsep_file (struct privsep *self, const struct process *process, int number, enum rm_node *node)
-{
-    return copy_of (self, PRIVSEP_FILE, process, number, node);
-}
-
-int privsep_named (struct privsep *self, const struct process *process, int number, enum rm_node *node)
-{
-    return copy_of (self, PRIVSEP_NAMED, process, number, node);
 }
 
 int privsep_files (struct privsep *self, const struct process *process, int32_t *numbers)

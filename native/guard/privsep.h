@@ -78,10 +78,8 @@ struct privsep_process {
 /* Each waits for the monitor, which can be kept waiting by the process: without the tenant's lock (wait.h). 0 or -errno: -ESRCH: the
  * process or thread has ended; -EPERM: it is not the container's. Descriptors are the caller's. */
 int privsep_process (struct privsep *self, pid_t thread, struct privsep_process *found);
-/* -ENOTTY: it is no node of the driver's; -EXDEV: it was opened in another container. */
-int privsep_file (struct privsep *self, const struct process *process, int number, enum rm_node *node);
-/* One that a call names, wherever it was opened. */
-int privsep_named (struct privsep *self, const struct process *process, int number, enum rm_node *node);
+/* -ENOTTY: it is no node of the driver's; -EXDEV: it was opened in another container; is_named, by a call: wherever it was. */
+int privsep_file (struct privsep *self, const struct process *process, int number, bool is_named, enum rm_node *node);
 /* How many; up to PRIVSEP_NUMBERS of them. */
 int privsep_files (struct privsep *self, const struct process *process, int32_t *numbers);
 /* -ESRCH: it has none any more; -EAGAIN: some may not have been there to be read. */

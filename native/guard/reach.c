@@ -93,7 +93,7 @@ static int find_without_lock (struct privsep *privsep, const struct process *pro
 
     for (int i = 0; i < count; i++) {
         enum rm_node node;
-        int copy = privsep_file (privsep, process, numbers[i], &node);
+        int copy = privsep_file (privsep, process, numbers[i], false, &node);
 
         if (copy >= 0 && node == RM_NODE_CONTROL && reach_is_file_of (copy, client))
             return copy;

@@ -75,17 +75,13 @@ int privsep_process (struct privsep *self, pid_t thread, struct privsep_process 
     return thread == 0 ? -EPERM : -ESRCH;
 }
 
-int privsep_file (struct privsep *self, const struct process *process, int number, enum rm_node *node)
+int privsep_file (struct privsep *self, const struct process *process, int number, bool is_named, enum rm_node *node)
 {
     (void) self;
     (void) process;
+    (void) is_named;
     *node = RM_NODE_CONTROL;
     return number == MODEL_DESCRIPTOR ? fcntl (MODEL_DESCRIPTOR, F_DUPFD_CLOEXEC, 0) : number == STDIN_FILENO ? -ENOTTY : -EBADF;
-}
-
-int privsep_named (struct privsep *self, const struct process *process, int number, enum rm_node *node)
-{
-    return privsep_file (self, process, number, node);
 }
 
 int privsep_files (struct privsep *self, const struct process *process, int32_t *numbers)

@@ -303,7 +303,8 @@ int privsep_process (struct privsep *self, pid_t thread, struct privsep_process 
     return 0;
 }
 
-int privsep_named (struct privsep *self, const struct process *process, int number, enum rm_node *node)
+/* The mount by which a file was opened is its tenant's. */
+int privsep_file (struct privsep *self, const struct process *process, int number, bool is_named, enum rm_node *node)
 {
     struct task *task = task_of (process);
     struct description *file = task != NULL && number >= 0 && number < (int) TASK_FILES ? task->files[number] : NULL;
@@ -314,17 +315,10 @@ int privsep_named (struct privsep *self, const struct process *process, int numb
         return -ESRCH;
     if (file == NULL)
         return -EBADF;
+    if (!is_named && file->tenant != task->tenant)
+        return -EXDEV;
     *node = file->node == MANAGER_CONTROL ? RM_NODE_CONTROL : file->node == MANAGER_GPU ? RM_NODE_GPU : RM_NODE_UVM;
     return descriptor_new (description_hold (file));
-}
-
-/* The mount by which a file was opened is its tenant's. */
-int privsep_file (struct privsep *self, const struct process *process, int number, enum rm_node *node)
-{
-    const struct task *task = task_of (process);
-    const struct description *file = task != NULL && number >= 0 && number < (int) TASK_FILES ? task->files[number] : NULL;
-
-    return file != NULL && file->tenant != task->tenant ? -EXDEV : privsep_named (self, process, number, node);
 }
 
 int privsep_files (struct privsep *self, const struct process *process, int32_t *numbers)

@@ -101,14 +101,14 @@ static void without_first_thread (struct guard *guard)
     tap_ok (process != NULL && process->pid == child, "its process is found by another one");
     if (process == NULL)
         return;
-    tap_ok (privsep_file (&guard->privsep, process, 77, &kind) == -ENOTTY, "nothing is copied but the driver's nodes");
-    copy = privsep_file (&guard->privsep, process, NODE, &kind);
+    tap_ok (privsep_file (&guard->privsep, process, 77, false, &kind) == -ENOTTY, "nothing is copied but the driver's nodes");
+    copy = privsep_file (&guard->privsep, process, NODE, false, &kind);
     tap_ok (copy >= 0 && kind == RM_NODE_CONTROL, "a process whose first thread has ended has its descriptors still");
     close (copy);
-    tap_ok (privsep_file (&guard->privsep, process, 1000000, &kind) == -EBADF, "and no others");
+    tap_ok (privsep_file (&guard->privsep, process, 1000000, false, &kind) == -EBADF, "and no others");
     kill (child, SIGKILL);
     waitpid (child, NULL, 0);
-    tap_ok (privsep_file (&guard->privsep, process, NODE, &kind) == -ESRCH, "until it ends");
+    tap_ok (privsep_file (&guard->privsep, process, NODE, false, &kind) == -ESRCH, "until it ends");
     process_forget (tenant, process);
 }
 

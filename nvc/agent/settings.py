@@ -41,7 +41,7 @@ class AgentSettings(Record):
     metrics: str = ""
     metrics_hami: bool = False
     group: str = "nvc"
-    unaccounted: str = ACTIONS[0]
+    unaccounted: str = WARN
     first_uid: int = USERS
     graphics: bool = False
 
