@@ -141,12 +141,41 @@ static uint32_t status_of (const struct tenant *tenant, const struct rm_call *ca
     }
 }
 
+static bool makes_device (const struct tenant *tenant, const struct rm_call *call)
+{
+    const NVOS64_PARAMETERS *alloc = (const void *) tenant->head; /* the short form begins as the long one */
+
+    return rm_request_number (call->request) == NV_ESC_RM_ALLOC && alloc->hClass == NV01_DEVICE_0;
+}
+
+/* A call that rm wants to be continued. */
+static struct answer let_through (struct tenant *tenant, struct rm_call *call, const struct seccomp_notif *notification)
+{
+    uint32_t client = get32 (tenant->head, 0);
+
+    if (can_become_memory (call->request)) {
+        /* Of whichever node this file is, the kernel may find another one under the descriptor. */
+        tenant->current->has_clients = true;
+        if (!unconfirmed_hold (tenant, (pid_t) notification->pid, client) ||
+            !inflight_add (tenant, tenant->current, notification)) {
+            rm_end (tenant->rm, call, -EAGAIN);
+            return failed (EAGAIN);
+        }
+        reconcile_at (tenant, tenant->current, guard_now () + LOOK_AFTER_NS);
+    }
+    rm_forget_call (tenant->rm, call);
+    if (call->own.outcome != 0)
+        inflight_set_outcome (tenant, call->own.outcome);
+    if (makes_device (tenant, call))
+        fair_spent (tenant, DEVICE_NS);
+    return answer_continue (tenant);
+}
+
 static struct answer decide (struct tenant *tenant, struct rm_call *call, struct call_pointers *pointers,
                              const struct seccomp_notif *notification)
 {
     pid_t thread = (pid_t) notification->pid;
     uint64_t address = notification->data.args[2];
-    const NVOS64_PARAMETERS *alloc = (const void *) tenant->head; /* the short form begins as the long one */
     uint32_t number = rm_request_number (call->request);
     bool is_free = number == NV_ESC_RM_FREE || number == NV_ESC_RM_VID_HEAP_CONTROL;
     int reset = rm_reset_of (tenant->rm, call);
@@ -166,21 +195,7 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     decision = begin (tenant, call);
     switch (decision) {
     case RM_CONTINUE:
-        if (can_become_memory (call->request)) {
-            /* Of whichever node this file is, the kernel may find another one under the descriptor. */
-            tenant->current->has_clients = true;
-            if (!unconfirmed_hold (tenant, thread, alloc->hRoot) || !inflight_add (tenant, tenant->current, notification)) {
-                rm_end (tenant->rm, call, -EAGAIN);
-                return failed (EAGAIN);
-            }
-            reconcile_at (tenant, tenant->current, guard_now () + LOOK_AFTER_NS);
-        }
-        rm_forget_call (tenant->rm, call);
-        if (call->own.outcome != 0)
-            inflight_set_outcome (tenant, call->own.outcome);
-        if (number == NV_ESC_RM_ALLOC && alloc->hClass == NV01_DEVICE_0)
-            fair_spent (tenant, DEVICE_NS);
-        return answer_continue (tenant);
+        return let_through (tenant, call, notification);
     case RM_ANSWERED:
         held_files_after_call (tenant, call);
         /* fall through */
@@ -206,7 +221,7 @@ static struct answer decide (struct tenant *tenant, struct rm_call *call, struct
     if (decision == RM_PERFORM)
         retained_before_call (tenant, call);
     /* The driver makes a device only for a process that has the GPU's node open: 0x1b (nv_is_gpu_accessible). */
-    if (number == NV_ESC_RM_ALLOC && alloc->hClass == NV01_DEVICE_0)
+    if (makes_device (tenant, call))
         query_open (tenant);
     fair_begin (tenant);
     result = arguments_perform (tenant, call, pointers);

@@ -274,17 +274,16 @@ def main() -> None:
 
     def act(request: dict[str, Any]) -> dict[str, object]:
         assert library is not None
-        pid = request["pid"]
-        if request["verb"] == "state":
+        pid, verb = request["pid"], request["verb"]
+        if verb == "state":
             return {"state": library.state(pid)}
-        if request["verb"] == "thread":
+        if verb == "thread":
             return {"thread": library.restore_thread(pid)}
-        if request["verb"] == "lock":
+        if verb == "lock":
             library.lock(pid, request["timeout_ms"])
-        else:
-            {"checkpoint": library.checkpoint, "restore": library.restore, "unlock": library.unlock}[request["verb"]](
-                pid
-            )
+            return {}
+        calls = {"checkpoint": library.checkpoint, "restore": library.restore, "unlock": library.unlock}
+        calls[verb](pid)
         return {}
 
     os.write(answers, _reply(load, {}))
