@@ -6,7 +6,7 @@ Pure. Rules: nvidia-container-toolkit.md 1.5 and 1.6.
 
 from __future__ import annotations
 
-from nvc.base.errors import InputError
+from nvc.base.errors import InputError, shown
 from nvc.base.gobool import TRUE
 
 TYPE_CHECKING = False
@@ -25,8 +25,7 @@ def parse(entries: Iterable[str]) -> dict[str, str]:
     for index, entry in enumerate(entries):
         name, separator, value = entry.partition("=")
         if not separator:
-            shown = entry if len(entry) <= 40 else entry[:40] + "..."
-            raise InputError(f"process.env[{index}] in config.json has no '=': {shown!r}")
+            raise InputError(f"process.env[{index}] in config.json has no '=': {shown(entry)}")
         variables[name] = value
     return variables
 

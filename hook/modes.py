@@ -8,7 +8,7 @@ NVIDIA container toolkit, 1.10 and 3.2.
 from __future__ import annotations
 
 from hook.mount_requests import qualified
-from nvc.base.errors import InputError
+from nvc.base.errors import InputError, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def own_names(devices: tuple[str, ...], config: HookConfig) -> tuple[str, ...]:
     foreign = [device for device in plain if is_cdi(device)]
     if foreign:
         raise InputError(
-            f"{foreign[0]!r} is a device of a CDI specification and cannot be mixed with others",
+            f"{shown(foreign[0])} is a device of a CDI specification and cannot be mixed with others",
             hint="give CDI devices to the engine (--device) or name all devices in that form",
         )
     if "all" in plain:

@@ -6,6 +6,8 @@ cluster, not by the image. Forms of REQUEST: nvidia-container-toolkit.md 1.6.2.
 
 from __future__ import annotations
 
+from nvc.base.errors import shown
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -26,7 +28,7 @@ def devices(requests: Iterable[str], warn: Callable[[str], None]) -> tuple[str, 
         if name:
             found.append(name)
         else:
-            warn(f"ignoring the volume mount request {request!r}: not cdi/VENDOR/CLASS/NAME")
+            warn(f"ignoring the volume mount request {shown(request)}: not cdi/VENDOR/CLASS/NAME")
     return tuple(dict.fromkeys(found))
 
 

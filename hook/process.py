@@ -8,6 +8,7 @@ or a program that it starts, loads.
 from __future__ import annotations
 
 import os
+import stat
 import sys
 
 TYPE_CHECKING = False
@@ -20,6 +21,7 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _DESCRIPTORS = 1 << 16
 #: Descriptors that stay open: what a process that was forked in advance (``hook.warm``) talks to its helper with.
 kept: set[int] = set()
+_NULL = os.makedev(1, 3)  # Documentation/admin-guide/devices.txt
 _ALLOWED = ("NVIDIA_CTK_CONFIG_FILE_PATH", "XDG_CONFIG_HOME", "CUDA_MPS_PIPE_DIRECTORY")
 
 
@@ -34,6 +36,9 @@ def sanitise(*, trusted: bool) -> str:
     os.umask(0o022)
     for number in (0, 1, 2):
         _guard(number)
+    for number in (1, 2):
+        if not _is_for_readers(number):
+            _replace(number)
     # runc leaves its own open (the socket to its parent, exec.fifo): nothing that we start shall have them.
     lowest = 3
     for number in _own_descriptors():
@@ -105,3 +110,28 @@ def _guard(number: int) -> None:
     except OSError:
         # Descriptors are checked in ascending order, so the lowest free one is ``number``.
         os.set_inheritable(os.open("/dev/null", os.O_RDWR), True)
+
+
+def _is_for_readers(number: int) -> bool:
+    """Whether what is written there gets into no file or device of the host.
+
+    crun opens the file that an annotation names, as root, for the output of hooks (``hook.runtime.annotated``), and
+    messages have words of the container. A pipe with a name is such a file too.
+    """
+    status = os.fstat(number)
+    kind = stat.S_IFMT(status.st_mode)
+    if kind == stat.S_IFIFO:
+        ends = os.pipe()
+        here = os.fstat(ends[0]).st_dev
+        for end in ends:
+            os.close(end)
+        return status.st_dev == here
+    if kind == stat.S_IFCHR:
+        return os.isatty(number) or status.st_rdev == _NULL
+    return kind == stat.S_IFSOCK
+
+
+def _replace(number: int) -> None:
+    null = os.open("/dev/null", os.O_RDWR)
+    os.dup2(null, number)
+    os.close(null)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from nvc.base.errors import NvcError
+from nvc.base.errors import NvcError, escaped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ def to_log(log: Log, error: NvcError) -> None:
 
 def internal(error: Exception) -> NvcError:
     """A fault of ours, as an error: people get a line to report, never a traceback."""
-    return NvcError(f"internal error: {type(error).__name__}: {error}", hint="this is a bug; please report it")
+    text = " ".join(map(escaped, str(error).split()))
+    return NvcError(f"internal error: {type(error).__name__}: {text}", hint="this is a bug; please report it")
 
 
 def one_line(text: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hook import modes, mount_requests
 from hook.environment import chosen, decide, is_legacy_image, is_true, items, visible_devices
-from nvc.base.errors import InputError, MigConfigError, MigMonitorError
+from nvc.base.errors import InputError, MigConfigError, MigMonitorError, escaped, shown
 from nvc.base.record import Record
 from nvc.request.capabilities import WORDS
 from nvc.request.selection import parse_imex
@@ -22,6 +22,10 @@ DRIVER_CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
 #: What a container gets that does not say (the toolkit's default, not the library's).
 DEFAULT_CAPABILITIES = ("compute", "utility")
 _REQUIRE, _JETPACK = "NVIDIA_REQUIRE_", "NVIDIA_REQUIRE_JETPACK"
+
+
+#: Of a text of the container in a message.
+_SHOWN = 100
 
 
 class HookRequest(Record):
@@ -132,8 +136,9 @@ def capabilities(env: Mapping[str, str], supported: tuple[str, ...]) -> tuple[st
     known = set(WORDS if "all" in words else supported)
     lost = [word for word in words if word != "all" and word not in known]
     if lost:
+        named = ", ".join(escaped(word[:_SHOWN]) for word in lost[:8])
         raise InputError(
-            f"unsupported capabilities found in {DRIVER_CAPABILITIES}={value}: {', '.join(lost)}",
+            f"unsupported capabilities found in {DRIVER_CAPABILITIES}={escaped((value or '')[:_SHOWN])}: {named}",
             hint=f"allowed here: all, {', '.join(sorted(supported))}",
         )
     return tuple(sorted(supported if "all" in words else words))
@@ -177,7 +182,7 @@ def _major_minor(version: str) -> str:
     fits = numbers and all(int(part) < limit for part, limit in zip(parts, _VERSION_LIMITS, strict=False))
     if not fits or len(parts) > 3 or (extra and len(parts) < 3):
         raise InputError(
-            f"CUDA_VERSION={version!r} in the container is not a version",
+            f"CUDA_VERSION={shown(version)} in the container is not a version",
             hint="set NVIDIA_DISABLE_REQUIRE=1 in the container to start it all the same",
         )
     major, minor = [*parts, "0"][:2]

@@ -12,7 +12,7 @@ import time
 
 from hook import files
 from nvc.base.budgets import STATE_BYTES
-from nvc.base.errors import ContainerError, InputError
+from nvc.base.errors import ContainerError, InputError, shown
 from nvc.base.record import Record
 from rpc.codec import loads
 
@@ -103,7 +103,7 @@ def decode(data: bytes, directory: str = "") -> State:
 def require_pid(state: State) -> int:
     """The pid to enter the container by; raises ContainerError when the state has none that can be a container's."""
     if state.pid <= 0:
-        raise ContainerError("container state has no pid", hint=f"status is {state.status or 'missing'!r}")
+        raise ContainerError("container state has no pid", hint=f"status is {shown(state.status or 'missing')}")
     if state.pid == 1:
         # Entering "the container" would enter the namespaces of the machine's (or our own container's) init.
         raise ContainerError("container state has pid 1, which cannot be a container's process here")

@@ -160,6 +160,10 @@ def _edit(
     asked = annotated or swarm.asked(env, found.device_mounts, "", os.environ)
     from hook.runtime import refused
 
+    if "annotations" in content and (asked or _may_share(content) or _has_hook(content)):
+        from hook.runtime.annotated import check
+
+        check(content["annotations"] or {})
     if not asked and not _may_share(content):
         journal.debug("the container asks for no GPU")
         if problem is not None:
@@ -193,6 +197,12 @@ def _edit(
 def _directory(chosen: Command) -> str:
     # Joined, not normalised: ".." behind a link is where the kernel says it is.
     return chosen.bundle if chosen.bundle.startswith("/") else os.path.join(_here(), chosen.bundle)
+
+
+def _has_hook(content: dict[str, Any]) -> bool:
+    """Whether one of its hooks may be of nvc-py or NVIDIA's: their output is the runtime's to direct."""
+    hooks = str(content.get("hooks"))
+    return "nvc" in hooks or "nvidia" in hooks
 
 
 def _may_share(content: dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ import os
 
 from hook import bundle, modes, request
 from hook.runtime import edits, hooks
-from nvc.base.errors import DeviceError, InputError, reason
+from nvc.base.errors import DeviceError, InputError, escaped, reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def selector(name: str) -> str:
 
 def _unresolved(name: str, having: list[str], files: Sequence[SpecFile], config: HookConfig) -> InputError:
     if having:
-        return InputError(f"unresolvable CDI device {name}: it is in {' and in '.join(having)}")
+        return InputError(f"unresolvable CDI device {_named(name)}: it is in {' and in '.join(having)}")
     known = sorted(f"{file.spec.kind}={one.name}" for file in files if file.spec for one in file.spec.devices)
     broken = [f"{file.path}: {file.problems[0]}" for file in files if file.problems]
     if broken:
@@ -122,7 +122,12 @@ def _unresolved(name: str, having: list[str], files: Sequence[SpecFile], config:
         hint = f"there are: {', '.join(known[:_SHOWN])}{', ...' if len(known) > _SHOWN else ''}"
     else:
         hint = f"no specification in {', '.join(config.spec_directories)}: nvc-py cdi generate makes one"
-    return InputError(f"unresolvable CDI device {name}", hint=hint)
+    return InputError(f"unresolvable CDI device {_named(name)}", hint=hint)
+
+
+def _named(name: str) -> str:
+    kind, equals, device = name[:200].partition("=")
+    return "/".join(escaped(part) for part in kind.split("/", 1)) + equals + escaped(device)
 
 
 def _checked(

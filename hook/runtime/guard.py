@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from hook.bundle import GUARD, SHARE, fixed
-from hook.runtime import hooks, shares, spec
+from hook.runtime import annotated, hooks, shares, spec
 from hook.swarm import own
 from nvc.base.errors import InputError, PrivilegeError
 from nvc.linux import process
@@ -159,11 +159,10 @@ def _connect(directory: str, driver: str) -> tuple[Client | None, str]:
 def _announce(content: dict[str, Any], found: Bundle, directory: str, journal: Journal) -> None:
     """Put the filter into ``content``, unless the very same is there already. Raises InputError."""
     from nvc.guard.filter import fault, merge
-    from nvc.guard.profile import check_annotations
     from nvc.guard.registered import METADATA, listener
 
     spec.check_keys(content, found.path)
-    check_annotations(content.get("annotations") or {})  # an object: ``hook.bundle.look`` has seen it
+    annotated.check(content.get("annotations") or {})  # an object: ``hook.bundle.look`` has seen it
     linux = spec.section(content, "linux", found.path)
     for what in _without_display(linux, found.path):
         journal.warn(f"{what} is not given to the container: its share does not count what is allocated there")

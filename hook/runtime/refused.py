@@ -12,7 +12,7 @@ import errno
 import os
 
 from hook import bundle, environment, files, swarm
-from hook.runtime import spec
+from hook.runtime import annotated, spec
 from nvc.base.errors import InputError, NvcError
 
 TYPE_CHECKING = False
@@ -99,11 +99,10 @@ def refuse(
         close(journal)
         return False
     from hook.runtime.guard import NATIVE
-    from nvc.guard.profile import check_annotations
     from nvc.guard.refusal import merge
 
     spec.check_keys(content, found.path)
-    check_annotations(content.get("annotations") or {})
+    annotated.check(content.get("annotations") or {})  # an object: ``hook.bundle.look`` has seen it
     linux = spec.section(content, "linux", found.path)
     linux["seccomp"] = merge(linux.get("seccomp"), NATIVE[os.uname().machine])
     return True

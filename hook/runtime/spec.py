@@ -7,7 +7,7 @@ import stat
 import time
 
 from hook import bundle, files
-from nvc.base.errors import InputError, reason
+from nvc.base.errors import InputError, reason, shown
 from rpc.codec import dumps
 
 TYPE_CHECKING = False
@@ -122,6 +122,6 @@ def check_keys(config: dict[str, Any], directory: str) -> None:
                 key = folded.get(name.casefold())
                 if key is not None and key != name:
                     raise InputError(
-                        f"{directory}/{_NAME}: {'.'.join((*place, key))} is there in another spelling, {name!a}",
+                        f"{directory}/{_NAME}: {'.'.join((*place, key))} is there in another spelling, {shown(name)}",
                         hint=f"write it {key!r}, and once: runtimes read other spellings in different ways",
                     )

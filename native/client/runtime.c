@@ -28,8 +28,15 @@ static const char *const RUNTIMES[] = { "runc", "crun", NULL }, *const CRUN_FIRS
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 // What each request has (hook/bundle.py, hook/environment.py, hook/swarm.py, hook/runtime/__main__.py).
 static const char *const WORDS[] = {
-    "NVIDIA_VISIBLE_DEVICES",   "CUDA_VERSION", "nvidia-container-devices", "cdi.k8s.io/", "NVC_DEVICES",
-    "apply-cuda-memory-limits", NULL,
+    "NVIDIA_VISIBLE_DEVICES",
+    "CUDA_VERSION",
+    "nvidia-container-devices",
+    "cdi.k8s.io/",
+    "NVC_DEVICES",
+    "apply-cuda-memory-limits",
+    "run.oci.hooks",
+    "org.criu.",
+    NULL,
 };
 // A request only where it stands alone: it is in the name of a directory of every container.
 #define WHOLE_WORD "share"

@@ -105,6 +105,26 @@ class AgentError(NvcError):
 BY_STAGE: dict[str, type[NvcError]] = {cls.stage: cls for cls in NvcError.__subclasses__() if cls.stage}
 
 
+#: What a foreign text keeps in a message. Not what divides words, lines and names in files of the host, or means
+#: something to a shell: a message may get into one of them.
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.,:=<>!+-%@#")
+
+
+def shown(text: str, longest: int = 48) -> str:
+    """A container's text for a message: quoted, not too long, and of it only _PLAIN as it is."""
+    cut = text if len(text) <= longest else f"{text[: longest - 3]}..."
+    return f"'{escaped(cut)}'"
+
+
+def escaped(text: str) -> str:
+    """``shown`` without quotes, and whole."""
+    return "".join(char if char in _PLAIN else _escape(ord(char)) for char in text)
+
+
+def _escape(number: int) -> str:
+    return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}" if number < 65536 else f"\\U{number:08x}"
+
+
 def reason(error: OSError) -> str:
     """The errno text in the form the reference prints: lower case, without number and path."""
     import os

@@ -7,7 +7,7 @@ the container's cgroup (nvmlDeviceSetMemoryLimits); here it is a share, with eve
 
 from __future__ import annotations
 
-from nvc.base.errors import DeviceError, InputError
+from nvc.base.errors import DeviceError, InputError, shown
 from nvc.container.messages import ContainerConfig
 from nvc.inject.api import Config, ContainerOptions, Context
 from nvc.model import Selection
@@ -76,7 +76,7 @@ def _number(environment: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not text or len(text) > _LONGEST or not _DIGITS.issuperset(text):
-        raise InputError(f"{name}={text[:40]!r} is not a number of MiB", hint="write decimal digits, without a unit")
+        raise InputError(f"{name}={shown(text)} is not a number of MiB", hint="write decimal digits, without a unit")
     return int(text)
 
 

@@ -2,17 +2,17 @@
 
 The guard reads config.json, and a runtime makes the filter: what the two read differently is a way round the guard. Go
 and crun hand a name to libseccomp as a C string, which ends at a NUL; encoding/json takes keys in any case of letters
-and the last of two; crun takes an architecture in small letters (libcrun seccomp.c), and a whole filter, or a handler
-that is no container, from annotations (crun(1), "CRUN OCI EXTENSIONS"). So what is not known here is refused.
+and the last of two; crun takes an architecture in small letters (libcrun seccomp.c). So what is not known here is
+refused; ``hook.runtime.annotated`` has the annotations from which crun takes a whole filter.
 """
 
 from __future__ import annotations
 
-from nvc.base.errors import InputError
+from nvc.base.errors import InputError, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
 ALLOW, LOG, NOTIFY = "SCMP_ACT_ALLOW", "SCMP_ACT_LOG", "SCMP_ACT_NOTIFY"
@@ -38,17 +38,6 @@ _ARGUMENT = ("index", "value", "valueTwo", "op")
 _CALL = "", frozenset("abcdefghijklmnopqrstuvwxyz0123456789_"), "the name of a system call"
 _ARCHITECTURE = "SCMP_ARCH_", frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"), "SCMP_ARCH_..."
 _FLAG = "SECCOMP_FILTER_FLAG_", frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ_"), "SECCOMP_FILTER_FLAG_..."
-#: Annotations that crun obeys, and that change neither the filter, nor the program, nor where its descriptors go.
-_CRUN, _HARMLESS = (
-    "run.oci.",
-    (
-        *("run.oci.keep_original_groups", "run.oci.systemd.force_cgroup_v1", "run.oci.systemd.subgroup"),
-        *("run.oci.mount_context_type", "run.oci.timens_offset", "run.oci.hooks.stdout", "run.oci.hooks.stderr"),
-        "run.oci.seccomp_fail_unknown_syscall",
-    ),
-)
-#: Properties of the container's systemd unit, by which runc and crun let a user open other devices.
-_SYSTEMD = ("org.systemd.property.device", "org.systemd.property.bpf")
 
 
 def rules(profile: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -75,17 +64,6 @@ def rules(profile: Mapping[str, Any]) -> list[dict[str, Any]]:
     return listed
 
 
-def check_annotations(names: Iterable[str]) -> None:
-    """Raises InputError for an annotation by which a runtime would not make the filter, or run another program."""
-    for name in names:
-        low = name.lower()
-        if (low.startswith(_CRUN) and name not in _HARMLESS) or low.startswith(_SYSTEMD):
-            raise InputError(
-                f"annotation {name[:100]!r}: a container with it cannot be guarded",
-                hint="leave it out, or start the container without a share",
-            )
-
-
 def _check_rule(rule: object, place: str) -> None:
     names = rule.get("names") if isinstance(rule, dict) else None
     if names is None and isinstance(rule, dict) and isinstance(rule.get("name"), str):
@@ -95,7 +73,7 @@ def _check_rule(rule: object, place: str) -> None:
     _known(rule, _RULE, f"{place}.")
     _words(names, _CALL, f"{place}.names")
     if rule.get("action") not in _ACTIONS:
-        raise _error(f"{place}: action {str(rule.get('action'))[:40]!r} cannot be guarded")
+        raise _error(f"{place}: action {shown(str(rule.get('action')))} cannot be guarded")
     arguments = rule.get("args") or []
     if not isinstance(arguments, list):
         raise _error(f"{place}.args is not a list")
@@ -108,7 +86,7 @@ def _check_rule(rule: object, place: str) -> None:
 def _known(found: Mapping[str, Any], keys: tuple[str, ...], place: str) -> None:
     for key in found:
         if key not in keys:
-            raise _error(f"unknown key {place}{key[:40]!r}")
+            raise _error(f"unknown key {place}{shown(key)}")
 
 
 def _words(found: object, form: tuple[str, frozenset[str], str], place: str) -> None:
@@ -116,7 +94,7 @@ def _words(found: object, form: tuple[str, frozenset[str], str], place: str) -> 
     for word in found if isinstance(found, list) else [None]:
         rest = word.removeprefix(begin) if isinstance(word, str) else ""
         if not isinstance(word, str) or not word.startswith(begin) or not rest or not characters.issuperset(rest):
-            raise _error(f"{place}: {str(word)[:40]!r} is not {wanted}")
+            raise _error(f"{place}: {shown(str(word))} is not {wanted}")
 
 
 def _error(what: str) -> InputError:

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nvc.base.errors import InputError
+from nvc.base.errors import InputError, shown
 from nvc.base.record import Record
 from nvc.kube.names import DRIVER, PARAMETERS_KIND, PARAMETERS_VERSION
 from nvc.share.model import CAP_WHOLE, PRIORITIES, RANK, SERVICE
-from nvc.share.spec import REQUIRE, parse_gpu, shown
+from nvc.share.spec import REQUIRE, parse_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

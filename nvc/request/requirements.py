@@ -11,7 +11,7 @@ false term ends an alternative, and the rest is not even parsed.
 
 from __future__ import annotations
 
-from nvc.base.errors import RequirementError
+from nvc.base.errors import RequirementError, escaped, shown
 from nvc.base.record import Record
 
 
@@ -38,6 +38,8 @@ _SHORTENED = {"!": "!="}
 #: Components of a version as ``_version`` has them: nothing, and the number that the reference takes for an overflow
 #: (strtoumax: 2^64 - 1).
 _ZERO, _TOO_BIG = (0, ""), (20, str(2**64 - 1))
+#: Of an expression in a message: those of CUDA images name a dozen drivers.
+_SHOWN = 500
 _UPDATE_ADVICE = ", please update your driver to a newer version, or use an earlier cuda container"
 
 
@@ -55,7 +57,7 @@ def check(expression: str, facts: Facts) -> None:
             return
     first = alternatives[0]
     advice = _UPDATE_ADVICE if first.startswith("cuda>=") else ""
-    raise RequirementError(f"unsatisfied condition: {first}{advice}", hint=_found(facts))
+    raise RequirementError(f"unsatisfied condition: {escaped(first[:_SHOWN])}{advice}", hint=_found(facts))
 
 
 def _found(facts: Facts) -> str:
@@ -68,7 +70,7 @@ def _found(facts: Facts) -> str:
 
 
 def _invalid(term: str, expression: str, why: str) -> RequirementError:
-    where = f"'{term}'" if term == expression else f"'{term}' in '{expression}'"
+    where = shown(term) if term == expression else f"{shown(term)} in {shown(expression, _SHOWN)}"
     return RequirementError("invalid expression", hint=f"{where}: {why}")
 
 
@@ -96,7 +98,7 @@ def _compare(fact: str, value: str, term: str, expression: str) -> int:
     ours, theirs = _version(fact), _version(value)
     if ours is None or theirs is None:
         wrong = value if theirs is None else fact
-        raise _invalid(term, expression, f"'{wrong}' is not a version (digits and dots, first a digit)")
+        raise _invalid(term, expression, f"{shown(wrong)} is not a version (digits and dots, first a digit)")
     for left, right in zip(ours, theirs, strict=False):
         if max(left, right) >= _TOO_BIG:
             raise _invalid(term, expression, "a number is larger than 64 bits")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nvc.base.errors import DeviceError, ImexError, MigConfigError, MigMonitorError
+from nvc.base.errors import DeviceError, ImexError, MigConfigError, MigMonitorError, escaped
 from nvc.base.nearest import did_you_mean
 from nvc.model import MigSelection, Selection
 
@@ -21,6 +21,8 @@ _DIGITS = frozenset("0123456789")
 _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 # Longest number read: nothing counted here is larger, and int() refuses thousands of digits.
 _NUMBER_DIGITS = 9
+# Of a selector in a message.
+_SHOWN = 100
 
 
 def select(
@@ -95,7 +97,7 @@ def _find(inventory: Inventory, token: str) -> tuple[Gpu, MigDevice | None]:
                 return gpu, mig
     names = [name for gpu in inventory.gpus for name in (gpu.uuid, gpu.bus_id, *(mig.uuid for mig in gpu.mig_devices))]
     hint = did_you_mean(token, ("all", *names), otherwise=_known(inventory))
-    raise DeviceError(f"{token}: unknown device", hint=hint)
+    raise DeviceError(f"{escaped(token[:_SHOWN])}: unknown device", hint=hint)
 
 
 def _known(inventory: Inventory) -> str:
@@ -152,7 +154,7 @@ def _mig_wide(
         if not word:
             continue
         if word.lower() != "all":
-            raise error(f"{word}: only 'all' devices are currently supported")
+            raise error(f"{escaped(word[:_SHOWN])}: only 'all' devices are currently supported")
         asked = True
     if asked and specific:
         hint = f"select whole GPUs (--device=0 or --device=all) with --{name}"
@@ -169,6 +171,6 @@ def parse_imex(text: str) -> tuple[int, ...]:
         channel = _decimal(item)
         if channel is None or channel >= IMEX_CHANNELS:
             hint = f"a channel is a decimal number below {IMEX_CHANNELS}"
-            raise ImexError(f"unsupported IMEX channel value: {item}", hint=hint)
+            raise ImexError(f"unsupported IMEX channel value: {escaped(item[:_SHOWN])}", hint=hint)
         channels.append(channel)
     return tuple(channels)

@@ -9,9 +9,9 @@ docs/reference/share-variables.md has the tables for users; a test holds that th
 
 from __future__ import annotations
 
-from nvc.base.errors import InputError
+from nvc.base.errors import InputError, escaped, shown
 from nvc.base.record import Record
-from nvc.share.memory import MEMORY_LEAST, MEMORY_LIMIT, shown
+from nvc.share.memory import MEMORY_LEAST, MEMORY_LIMIT
 from nvc.share.model import CAP_WHOLE, WHOLE_MEMORY, GpuShare, Share
 from nvc.share.spec import parse
 
@@ -88,7 +88,7 @@ def read(environment: Mapping[str, str]) -> RequestedShare | None:
     for name in environment:
         if name not in VARIABLES and environment[name] and is_limit(name):
             raise InputError(
-                f"{name} is named like a limit of a GPU, and is of no system that nvc-py knows",
+                f"{escaped(name[:100])} is named like a limit of a GPU, and is of no system that nvc-py knows",
                 hint=f"say it as {OWN}=mem=10Gi,cap=50%; {OWN}=off where it is the program's own",
             )
     if VARIABLES.isdisjoint(environment):
@@ -342,7 +342,7 @@ def _mps(environment: Mapping[str, str]) -> RequestedShare | None:
                 f"{MPS_MEMORY}: {shown(gpu)} names no GPU", hint="its position from 0, or its UUID"
             ) from None
         if selector in per_gpu:
-            raise InputError(f"{MPS_MEMORY}: GPU {gpu} is named twice", hint="name it once")
+            raise InputError(f"{MPS_MEMORY}: GPU {shown(gpu)} is named twice", hint="name it once")
         per_gpu[selector] = GpuShare(_bytes(text, MPS_MEMORY), cap=cap)
     per_gpu = {selector: gpu for selector, gpu in per_gpu.items() if gpu != GpuShare()}
     if not per_gpu and not cap:

@@ -7,7 +7,7 @@ it is no range.
 
 from __future__ import annotations
 
-from nvc.base.errors import InputError
+from nvc.base.errors import InputError, shown
 from nvc.share.model import WHOLE_MEMORY, GpuShare
 
 #: No GPU has a pebibyte; larger numbers are mistakes.
@@ -119,11 +119,6 @@ def number(text: str, unit: int) -> int | None:
 def decimal(value: int, places: int) -> str:
     whole, rest = divmod(value, 10**places)
     return f"{whole}.{rest:0{places}d}".rstrip("0") if rest else str(whole)
-
-
-def shown(text: str) -> str:
-    """A tenant's text for a message: quoted, control characters escaped, not too long."""
-    return repr(text if len(text) <= 48 else f"{text[:45]}...")
 
 
 def _text(size: int, part: int) -> str:

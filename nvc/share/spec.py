@@ -18,13 +18,12 @@ that names its setting. Amounts of memory are read in ``nvc.share.memory``.
 
 from __future__ import annotations
 
-from nvc.base.errors import InputError
+from nvc.base.errors import InputError, shown
 from nvc.base.nearest import did_you_mean
 from nvc.request.selection import normalize_bus_id
 from nvc.share import memory
 from nvc.share.memory import decimal, number
 from nvc.share.memory import format_memory as format_memory
-from nvc.share.memory import shown as shown
 from nvc.share.model import (
     CAP_WHOLE,
     DEFAULT_WEIGHT,

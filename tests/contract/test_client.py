@@ -25,7 +25,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_sources_are_few() -> None:
-    assert sum(len(path.read_text().splitlines()) for path in SOURCES) < 970
+    assert sum(len(path.read_text().splitlines()) for path in SOURCES) < 980
 
 
 def test_it_needs_no_library_and_is_small(client: Path) -> None:

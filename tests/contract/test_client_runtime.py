@@ -50,6 +50,8 @@ def test_the_words_that_a_request_has() -> None:
         swarm.DEVICES,
         bundle.MEMORY_HOOK,
         *DEFAULTS.annotation_prefixes,
+        "run.oci.hooks",
+        "org.criu.",
     }
     assert f'#define WHOLE_WORD "{bundle.SHARE_HOOK}"' in SOURCE
     assert environment.is_legacy_image({"CUDA_VERSION": "1"})

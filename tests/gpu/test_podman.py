@@ -172,14 +172,14 @@ def test_hook_opens_nodes_for_containers_that_ask(bed: Bed, box: PodmanBox) -> N
 
 def test_what_the_hook_refuses_is_said(bed: Bed, box: PodmanBox) -> None:
     env = (*gpu_env("0"), "NVIDIA_REQUIRE_CUDA=cuda>=99.0")
-    # Of crun's hooks Podman shows no words, so they go to a file; runc takes this annotation for one like any other.
-    words = bed.directory("words") / "hook"
+    # Of crun's hooks Podman shows no words.
+    log = bed.directory("words") / "hook.log"
+    bed.env["NVC_DEBUG_FILE"] = str(log)
 
-    result = with_hook(bed, box, env, bed.rootfs(), ["/bin/true"], f"--annotation=run.oci.hooks.stderr={words}")
+    result = with_hook(bed, box, env, bed.rootfs(), ["/bin/true"])
 
     assert result.code == 126, result.text
-    said = words.read_text() if words.exists() else result.err
-    assert "unsatisfied condition: cuda>=99.0" in said
+    assert "unsatisfied condition: cuda>=99.0" in (log.read_text() if log.exists() else result.err)
 
 
 def test_doctor_finds_nothing_wrong_with_the_generated_spec(bed: Bed, box: PodmanBox) -> None:

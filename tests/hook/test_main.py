@@ -254,7 +254,7 @@ def test_a_fault_of_ours_is_a_line_too(bundle: Any, serve: Serve) -> None:
     outcome = serve(bundle.state(), "prestart", fail=KeyError("oops"))
 
     assert outcome.code == 1
-    assert outcome.stderr.startswith("nvc-hook: internal error: KeyError: 'oops' (hint: ")
+    assert outcome.stderr.startswith("nvc-hook: internal error: KeyError: \\x27oops\\x27 (hint: ")
 
 
 def test_interrupted(bundle: Any, serve: Serve) -> None:

@@ -10,7 +10,7 @@ import errno
 import stat
 
 from nvc.base.budgets import LDCONFIG
-from nvc.base.errors import LdcacheError, reason
+from nvc.base.errors import LdcacheError, escaped, reason
 from nvc.container.ldcache import process
 from nvc.container.ldcache.aside import CACHE, SAMPLE
 from nvc.container.ldcache.snapshot import TABLE_FILES, Snapshot
@@ -147,5 +147,5 @@ def _failure(path: str, status: int, lines: list[str]) -> LdcacheError:
     elif "memory exhausted" in text or "Cannot allocate memory" in text:
         hint = f"it may have {LDCONFIG.memory >> 20} MiB of memory: what the image has in {_CONFIGURATION} takes more"
     else:
-        hint = lines[-1] if lines else ""
+        hint = " ".join(map(escaped, lines[-1].split())) if lines else ""
     return LdcacheError(f"process {path} failed with error code: {status}", hint=hint)

@@ -348,6 +348,30 @@ def test_a_nul_character_in_a_hook_is_no_internal_error(bench: Bench, entry: dic
     assert "internal error" not in bench.create().stderr
 
 
+def test_a_container_with_a_gpu_has_no_annotation_that_directs_the_runtime(bench: Bench) -> None:
+    """Podman 4.5.0 and older copy an image's annotations into config.json; crun opens this file as root."""
+    own = {"prestart": [{"path": "/usr/bin/nvc-hook", "args": ["nvc-hook", "prestart"]}]}
+    annotations = {"run.oci.hooks.stderr": "/etc/ld.so.preload"}
+    for env, hooks in ((["NVIDIA_VISIBLE_DEVICES=0"], {}), ([], own)):
+        bench.write(env, annotations=annotations, hooks=hooks)
+
+        done = bench.create()
+
+        assert (done.returncode, bench.executed) == (1, None)
+        assert "annotation 'run.oci.hooks.stderr': a container with GPUs cannot have it" in done.stderr
+
+    # It is nothing to nvc-py that another container has it.
+    bench.write(annotations=annotations)
+    assert bench.create().returncode == 0
+
+
+def test_annotations_that_engines_write_do_no_harm(bench: Bench) -> None:
+    annotations = {"run.oci.keep_original_groups": "1", "org.systemd.property.TimeoutStopUSec": "uint64 9"}
+    bench.write(["NVIDIA_VISIBLE_DEVICES=0"], annotations=annotations)
+
+    assert bench.create().returncode == 0
+
+
 def test_a_pod_of_crio_gets_no_gpu_by_an_annotation_of_its_own(bench: Bench) -> None:
     """Attack: with compat32 the hook gives CDI devices, also where no specification has them."""
     path = bench.path / "etc/nvc/config.toml"

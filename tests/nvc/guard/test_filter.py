@@ -11,7 +11,7 @@ import pytest
 
 from nvc.base.errors import InputError
 from nvc.guard.filter import fault, merge
-from nvc.guard.profile import ALLOW, LOG, NOTIFY, check_annotations
+from nvc.guard.profile import ALLOW, LOG, NOTIFY
 from tests.support import announce, cbpf
 
 NATIVE = "SCMP_ARCH_X86_64"
@@ -245,33 +245,6 @@ def test_what_runtimes_read_otherwise_is_refused(attack: str, base: dict[str, An
     with pytest.raises(InputError, match="seccomp profile"):
         merged(forged(base or {"defaultAction": ALLOW, "architectures": [NATIVE], "syscalls": []}))
     assert fault(forged(merged(base)), LISTENER)
-
-
-@pytest.mark.parametrize(
-    ("name", "harmless"),
-    [
-        ("run.oci.keep_original_groups", True),
-        ("org.opencontainers.image.title", True),
-        ("org.systemd.property.MemoryHigh", True),
-        ("nvc.share", True),
-        ("run.oci.seccomp_bpf_data", False),
-        ("run.oci.seccomp_bpf_data\0x", False),
-        ("Run.oci.seccomp_bpf_data", False),
-        ("run.oci.seccomp.receiver", False),
-        ("run.oci.seccomp.plugins", False),
-        ("run.oci.handler", False),
-        ("run.oci.pidfd_receiver", False),
-        ("run.oci.of_tomorrow", False),
-        ("org.systemd.property.DeviceAllow", False),
-        ("org.systemd.property.DevicePolicy", False),
-    ],
-)
-def test_annotations_by_which_a_runtime_makes_another_filter_are_refused(name: str, harmless: bool) -> None:
-    if harmless:
-        check_annotations([name])
-        return
-    with pytest.raises(InputError, match="cannot be guarded"):
-        check_annotations([name])
 
 
 UNCONFINED, DENYING = merged(None), merged(DEFAULT_DENY)

@@ -49,7 +49,7 @@ def test_parameters(said: dict[str, Any], expected: Parameters) -> None:
         ({"guard": "off"}, "guard 'off' is not known"),
         ({"oversubscribe": 1}, "oversubscribe '1' is not known"),
         ({"kind": "Other"}, "kind 'Other' are not known"),
-        ({"apiVersion": "nvc.dev/v2"}, "apiVersion 'nvc.dev/v2'"),
+        ({"apiVersion": "nvc.dev/v2"}, r"apiVersion 'nvc.dev\\x2fv2'"),
     ],
 )
 def test_what_is_not_known_is_refused(said: dict[str, Any], message: str) -> None:
