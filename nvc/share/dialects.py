@@ -17,7 +17,7 @@ from nvc.share.spec import parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 OWN = "NVC_SHARE"
 #: The containers' positions that HAMi's indexed variables are read for; HAMi has 16 devices.
@@ -70,22 +70,23 @@ _WEIGHT_FACTOR = 10
 class RequestedShare(Record):
     """A share as requested. source: the annotation, option or variable. lenient: a dialect's, whose variables may name
     GPUs that the container has not. warnings: values that are taken in another sense than they were written.
+    also: what other sources say, which give no more than this one, nor this one than they (``nvc.share.tightest``).
     """
 
     share: Share
     source: str
     lenient: bool = False
     warnings: tuple[str, ...] = ()
+    also: tuple[RequestedShare, ...] = ()
 
 
-def read(environment: Mapping[str, str]) -> RequestedShare | None:
-    """What the environment asks for: NVC_SHARE alone, else the other systems in order; None where none says anything.
+def read(environment: Mapping[str, str], *, alone: bool = True) -> RequestedShare | None:
+    """What the environment asks for: NVC_SHARE and the other systems' variables; None where none says anything.
 
-    What the first system leaves out is taken from the next. Raises InputError.
+    alone: nothing but the environment asks. Raises InputError.
     """
-    if environment.get(OWN):
-        return RequestedShare(_own(environment[OWN]), OWN)
-    for name in environment:
+    own = environment.get(OWN, "")
+    for name in environment if alone and not own else ():
         if name not in VARIABLES and environment[name] and is_limit(name):
             raise InputError(
                 f"{escaped(name[:100])} is named like a limit of a GPU, and is of no system that nvc-py knows",
@@ -93,16 +94,23 @@ def read(environment: Mapping[str, str]) -> RequestedShare | None:
             )
     if VARIABLES.isdisjoint(environment):
         return None
-    found = [one for one in (dialect(environment) for dialect in _DIALECTS) if one is not None]
-    off = next((one for one in found if one.share.off), None)
-    if off is not None or not found:
-        return off
-    first, *others = found
-    for other in others:
-        share = _completed(first.share, other.share)
-        warning = f"{other.source}: only settings that {first.source} leaves out are taken from it"
-        first = RequestedShare(share, first.source, True, (*first.warnings, *other.warnings, warning))
-    return first
+    found = [RequestedShare(_own(own), OWN)] if own else []
+    return combined((*found, *filter(None, (dialect(environment) for dialect in _DIALECTS))))
+
+
+def combined(found: Sequence[RequestedShare]) -> RequestedShare | None:
+    """Several sources as one, the first with what the others say. ``off`` counts where no other one asks for a share:
+    an image could say it.
+    """
+    asking = [one for one in found if not one.share.off]
+    if not asking:
+        return found[0] if found else None
+    first, *others = asking
+    warnings = [f"{one.source}: off does not count beside {first.source}" for one in found if one.share.off]
+    warnings += [f"{first.source} and {other.source}: of each setting the tighter one counts" for other in others]
+    also = [flat for other in others for flat in (other.replace(also=()), *other.also)]
+    said = [text for one in asking for text in one.warnings]
+    return first.replace(warnings=(*dict.fromkeys((*said, *warnings)),), also=(*first.also, *also))
 
 
 def is_limit(name: str) -> bool:
@@ -132,16 +140,6 @@ def filled(share: GpuShare, default: GpuShare) -> GpuShare:
     )
 
 
-def _completed(first: Share, other: Share) -> Share:
-    """No setting of ``other`` for a GPU counts where ``first`` has it, for that GPU or for all."""
-    nothing = GpuShare()
-    default = filled(first.default or nothing, other.default or nothing)
-    per_gpu = dict(first.per_gpu)
-    for selector, gpu in other.per_gpu:
-        per_gpu[selector] = filled(filled(per_gpu.get(selector, nothing), first.default or nothing), gpu)
-    return Share(default if default != nothing else None, tuple(per_gpu.items()))
-
-
 def _own(text: str) -> Share:
     try:
         return parse(text)
@@ -153,28 +151,35 @@ def _hami(environment: Mapping[str, str]) -> RequestedShare | None:
     present = [name for name in HAMI if environment.get(name)]
     if not present:
         return None
-    if _flag(environment, HAMI_OFF):
-        return RequestedShare(Share(off=True), HAMI_OFF, lenient=True)
+    off = bool(_flag(environment, HAMI_OFF))
     common = GpuShare(
         memory=_hami_memory(environment, HAMI_MEMORY),
         cap=_hami_cap(environment, HAMI_CORES),
         priority=_hami_priority(environment),
         oversubscribe=_flag(environment, HAMI_OVERSUBSCRIBE),
     )
-    no_cap = environment.get(HAMI_POLICY, "") in ("disable", "DISABLE")
-    if no_cap:
+    if not common.cap and environment.get(HAMI_POLICY, "") in ("disable", "DISABLE"):
         common = common.replace(cap=CAP_WHOLE)
     per_gpu = []
     for position in range(POSITIONS):
         memory = _hami_memory(environment, f"{HAMI_MEMORY}_{position}")
-        cap = 0 if no_cap else _hami_cap(environment, f"{HAMI_CORES}_{position}")
+        cap = _hami_cap(environment, f"{HAMI_CORES}_{position}")
         if memory or cap:
-            own = common.replace(memory=memory or common.memory, cap=cap or common.cap)
+            own = common.replace(memory=_less(memory, common.memory), cap=_less(cap, common.cap))
             per_gpu.append((f"#{position}", own))
     if common == GpuShare() and not per_gpu:
-        return None
+        return RequestedShare(Share(off=True), HAMI_OFF, lenient=True) if off else None
     default = common if common != GpuShare() else None
-    return RequestedShare(Share(default, tuple(per_gpu)), present[0], lenient=True)
+    return RequestedShare(Share(default, tuple(per_gpu)), present[0], True, _not_off(off, HAMI_OFF, present))
+
+
+def _not_off(off: bool, name: str, present: Sequence[str]) -> tuple[str, ...]:
+    return (f"{name}: off does not count beside {present[0]}",) if off else ()
+
+
+def _less(first: int, other: int) -> int:
+    """Of two that are said, the tighter one: an image may have said either."""
+    return min(first, other) if first and other else first or other
 
 
 def _hami_memory(environment: Mapping[str, str], name: str) -> int:
@@ -215,14 +220,13 @@ def _cgpu(environment: Mapping[str, str]) -> RequestedShare | None:
     present = [name for name in CGPU if environment.get(name)]
     if not present:
         return None
-    if _flag(environment, CGPU_OFF):
-        return RequestedShare(Share(off=True), CGPU_OFF, lenient=True)
+    off = bool(_flag(environment, CGPU_OFF))
     weight, warnings = _cgpu_weight(environment)
     memory, part = _cgpu_memory(environment)
     share = GpuShare(memory, part, weight=weight, priority="high" if _flag(environment, CGPU_HIGH) else "")
     if share == GpuShare():
-        return None
-    return RequestedShare(Share(share), present[0], True, warnings)
+        return RequestedShare(Share(off=True), CGPU_OFF, lenient=True) if off else None
+    return RequestedShare(Share(share), present[0], True, (*warnings, *_not_off(off, CGPU_OFF, present)))
 
 
 def _cgpu_memory(environment: Mapping[str, str]) -> tuple[int, int]:
@@ -271,6 +275,7 @@ def _vgpu(environment: Mapping[str, str]) -> RequestedShare | None:
     for position in range(POSITIONS):
         own = _vgpu_gpu(environment, f"_{position}")
         if own != GpuShare():
+            own = own.replace(memory=_less(own.memory, common.memory), cap=_less(own.cap, common.cap))
             per_gpu.append((f"#{position}", filled(own, common)))
     if common == GpuShare() and not per_gpu:
         return None
@@ -293,7 +298,7 @@ def _vgpu_gpu(environment: Mapping[str, str], suffix: str) -> GpuShare:
         for name in (VGPU_CORES, VGPU_SOFT)
     )
     oversubscribe = _flag(environment, f"{VGPU_OVERSOLD}{suffix}")
-    return GpuShare(_size(environment, f"{VGPU_MEMORY}{suffix}"), cap=cores or soft, oversubscribe=oversubscribe)
+    return GpuShare(_size(environment, f"{VGPU_MEMORY}{suffix}"), cap=_less(cores, soft), oversubscribe=oversubscribe)
 
 
 def _size(environment: Mapping[str, str], name: str) -> int:

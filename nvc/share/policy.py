@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from nvc.base.errors import InputError
 from nvc.base.record import Record
-from nvc.request.selection import normalize_bus_id
 from nvc.share import maximum, services
 from nvc.share.dialects import filled
 from nvc.share.memory import most_of, request_of, request_within
@@ -24,14 +23,8 @@ from nvc.share.model import (
     Share,
 )
 from nvc.share.sources import DEFAULT
-from nvc.share.spec import (
-    OFF,
-    REQUIRE,
-    format_gpu,
-    format_memory,
-    format_share,
-    parse_gpu,
-)
+from nvc.share.spec import OFF, REQUIRE, format_gpu, format_memory, format_share, parse_gpu
+from nvc.share.tightest import by_gpu, said_by
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -148,7 +141,7 @@ def decide(policy: Policy, gpus: Sequence[Gpu], requested: RequestedShare | None
             )
         warnings.append(f"{requested.source}: off is not allowed on this node; the default holds")
         requested = None
-    per_gpu = _by_gpu(requested, whole, warnings) if requested is not None else [GpuShare()] * len(whole)
+    per_gpu = by_gpu(requested, whole, policy.default, warnings) if requested is not None else [GpuShare()] * len(whole)
     source = requested.source if requested is not None else DEFAULT
     resolved = tuple(_resolve(policy, gpu, said, source, warnings) for gpu, said in zip(whole, per_gpu, strict=True))
     if not asked and policy.admission != REQUESTS and all(_is_whole(gpu) for gpu in resolved):
@@ -170,23 +163,25 @@ def origins(
     gpus, requested: as for ``decide``. "cut": something was said, and less is granted for another reason.
     """
     whole = [gpu for one in granted for gpu in gpus if gpu.uuid == one.uuid]
-    said = _by_gpu(requested, whole, []) if requested is not None and not requested.share.off else []
-    source = requested.source if requested is not None else ""
+    every = (requested, *requested.also) if requested is not None and not requested.share.off else ()
+    said = [(one.source, said_by(one, whole, [])) for one in every]
     rules = []
     for place, (gpu, got) in enumerate(zip(whole, granted, strict=True)):
         has, usual = (_values(as_gpu_share(one), gpu) for one in (got, ResolvedGpu(gpu.uuid, gpu.minor)))
-        levels = [(source, share) for share in said[place : place + 1]] + [(DEFAULT, policy.default)]
-        asked = [(name, _values(share, gpu)) for name, share in levels]
+        users = [(name, _values(shares[place], gpu)) for name, shares in said]
+        default = _values(policy.default, gpu)
         most = _values(policy.maximum, gpu)
         found = {}
         for setting, value in has.items():
-            first = next(((name, level[setting]) for name, level in asked if level[setting] is not None), None)
-            if first is not None and first[1] == value:
-                found[setting] = first[0]
+            asked = [(name, level[setting]) for name, level in users if level[setting] is not None]
+            asked = asked or [(DEFAULT, default[setting])] * (default[setting] is not None)
+            exact = next((name for name, wanted in asked if wanted == value), "")
+            if exact:
+                found[setting] = exact
             elif most[setting] == value and value != usual[setting]:
                 found[setting] = "maximum"
             else:
-                found[setting] = "cut" if first is not None else ""
+                found[setting] = "cut" if asked else ""
         rules.append(found)
     return rules
 
@@ -272,37 +267,6 @@ def _with_memory(now: ResolvedGpu, request: int, most: int, name: str, source: s
 
 def _said(policy: Policy) -> str:
     return format_gpu(policy.default) or f"the maximum, {format_gpu(policy.maximum) or 'the whole GPU'}"
-
-
-def _by_gpu(requested: RequestedShare, gpus: Sequence[Gpu], warnings: list[str]) -> list[GpuShare]:
-    """The share requested of each GPU: its own settings, completed by those for all GPUs."""
-    own: dict[int, GpuShare] = {}
-    for selector, share in requested.share.per_gpu:
-        place = _find(selector, gpus)
-        if place is None:
-            if requested.lenient:
-                warnings.append(f"{requested.source}: the container has no GPU {selector}")
-                continue
-            names = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in gpus) or "none"
-            raise InputError(f"{requested.source}: the container has no GPU {selector}", hint=f"it gets {names}")
-        if place in own:
-            raise InputError(
-                f"{requested.source}: GPU {selector} is named twice", hint="index and UUID mean the same GPU"
-            )
-        own[place] = share
-    common = requested.share.default or GpuShare()
-    return [filled(own.get(place, GpuShare()), common) for place in range(len(gpus))]
-
-
-def _find(selector: str, gpus: Sequence[Gpu]) -> int | None:
-    if selector.startswith("#"):
-        place = int(selector[1:])
-        return place if place < len(gpus) else None
-    bus_id = normalize_bus_id(selector)
-    for place, gpu in enumerate(gpus):
-        if selector in (str(gpu.index), gpu.uuid) or (bus_id and bus_id == gpu.bus_id):
-            return place
-    return None
 
 
 def _resolve(policy: Policy, gpu: Gpu, said: GpuShare, source: str, warnings: list[str]) -> ResolvedGpu:

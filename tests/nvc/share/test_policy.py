@@ -44,7 +44,7 @@ def test_without_rules_and_requests_there_is_no_share() -> None:
     assert Resolved() == decide(Policy(), [FIRST, SECOND], environment={"NVIDIA_VISIBLE_DEVICES": "all"})
 
 
-def test_fixed_settings_are_before_the_option_before_the_annotation_before_the_environment() -> None:
+def test_fixed_settings_are_before_the_option_before_what_users_say() -> None:
     """Root sets the first two, also in a CDI specification; any user that starts containers sets the others."""
     sources = {
         "fixed": ("weight=4",),
@@ -56,7 +56,7 @@ def test_fixed_settings_are_before_the_option_before_the_annotation_before_the_e
     while sources:
         weights.append(decide(Policy(), [FIRST], **sources).gpus[0].weight)
         del sources[next(iter(sources))]
-    assert [4, 3, 2, 1] == weights
+    assert [4, 3, 1, 1] == weights
 
 
 def test_what_was_granted_is_a_share_spec() -> None:

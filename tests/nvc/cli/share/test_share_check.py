@@ -49,7 +49,7 @@ def rules(check: Check, *words: str, more: str = "") -> dict[str, str]:
 def test_each_setting_has_its_value_and_its_rule(check: Check) -> None:
     told = rules(check, "--annotation=nvc.share=mem=10Gi,weight=3", "--env=NVC_SHARE=mem=1Gi")
     assert told == {
-        "mem": "10Gi nvc.share",
+        "mem": "1Gi NVC_SHARE",
         "cap": "50% default",
         "weight": "3 nvc.share",
         "priority": "normal",
