@@ -13,6 +13,7 @@ from nvc.base.progress import waiting
 from nvc.cli.main import OUR_PROGRAM, REFERENCE_PROGRAM
 from nvc.cli.settings import Settings
 from nvc.doctor import cgroup, kernel, report, runner, table
+from nvc.doctor.engines import ask_version
 from nvc.doctor.finding import worst
 from nvc.doctor.probe import AgentSeen, Probe
 from nvc.driver import pageable
@@ -83,6 +84,7 @@ def doctor(
             own=_own(),
             libraries=preload.directory(),
             ask_agent=ask_agent,
+            ask_version=(lambda path: "") if host.simulated else ask_version,
         )
         with waiting("looking at this host"):
             found = list(runner.run(table.choose(areas, engines), probe, general.timeout))

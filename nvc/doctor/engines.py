@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import shlex
+import subprocess
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ CONTAINERD = "/etc/containerd/config.toml"
 CRIO, CRIO_DROP_INS = "/etc/crio/crio.conf", "/etc/crio/crio.conf.d"
 PODMAN = ("/usr/share/containers/containers.conf", "/etc/containers/containers.conf")
 HOOK = "nvidia-container-runtime-hook"
+#: The first Podman whose containers do not have their image's annotations.
+OWN_ANNOTATIONS = (4, 5, 1)
 #: File names of runtimes that add GPUs.
 RUNTIMES = ("nvc-runtime", "nvidia-container-runtime")
 #: containerd's table of the CRI plugin, by configuration version.
@@ -96,11 +99,35 @@ def podman_files(probe: Probe) -> list[Place]:
     return found
 
 
+def ask_version(path: str) -> str:
+    """What ``path --version`` prints."""
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return ""
+    return done.stdout
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Of a line such as "podman version 4.3.1"; () where there are none."""
+    parts = version.split()[-1:] or [""]
+    digits = [part for part in parts[0].partition("-")[0].split(".") if part.isascii() and part.isdecimal()]
+    return tuple(map(int, digits[:3]))
+
+
 def podman(probe: Probe) -> Iterator[Finding]:
-    if not probe.program("podman"):
+    program = probe.program("podman")
+    if not program:
         yield skipped("Podman is not installed")
         return
-    broken = False
+    found = _numbers(probe.ask_version(program))
+    broken = bool(found) and found < OWN_ANNOTATIONS
+    if broken:
+        yield warning(
+            f"Podman {'.'.join(map(str, found))} gives containers the annotations of their image, which ask for "
+            "shares and devices, and have crun open files of the host as root",
+            "use Podman 4.5.1 or newer, or images that you trust",
+        )
     for place in podman_files(probe):
         path, settings = place.path, place.toml()
         engine = table(settings, "engine")

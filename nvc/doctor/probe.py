@@ -43,7 +43,7 @@ class Probe:
     video memory, as ``nvc.driver.pageable.ask``; raises OSError. uid: of the caller. search: the
     directories of programs. own: the program that runs, "" where it is not installed. libraries: of the preloaded
     libraries of shares, "" when they are nowhere. ask_agent: what the agent says, None where none was ever started;
-    raises NvcError.
+    raises NvcError. ask_version: what a program of the host says of its version, "" where it says nothing.
     """
 
     def __init__(
@@ -60,6 +60,7 @@ class Probe:
         own: str = "",
         libraries: str = "",
         ask_agent: Callable[[], AgentSeen | None] = lambda: None,
+        ask_version: Callable[[str], str] = lambda path: "",
     ) -> None:
         self.host = host
         self.kernel_root = kernel
@@ -72,6 +73,7 @@ class Probe:
         self.ask_filters = ask_filters
         self.ask_pageable = ask_pageable
         self.ask_agent = ask_agent
+        self.ask_version = ask_version
         self._answer: Inventory | NvcError | None = None
 
     # Three roots.

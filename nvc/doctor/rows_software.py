@@ -26,7 +26,8 @@ SOFTWARE = (
         "engine-podman",
         "engines",
         engines.podman,
-        "`containers.conf` and its drop-ins: syntax, runtimes, hooks_dir",
+        "`containers.conf` and its drop-ins: syntax, runtimes, hooks_dir; a Podman that gives containers their image's "
+        "annotations (before 4.5.1)",
         "a container starts without its GPU, or not at all",
         ("C26",),
         engine="podman",

@@ -44,7 +44,7 @@ SOFTWARE_QUIET: dict[str, Change | None] = {
         "etc/docker/daemon.json",
         {"runtimes": {"nvidia": {"path": "nvc-runtime"}}, "default-runtime": "nvidia", "features": {"cdi": True}},
     ),
-    "engine-podman": lambda tree: tree.program("podman").write(PODMAN, "[engine]\n"),
+    "engine-podman": lambda tree: tree.program("podman").says("podman version 4.5.1\n").write(PODMAN, "[engine]\n"),
     "engine-containerd": lambda tree: (
         containerd(RUNC.format("/usr/bin/nvc-runtime"))(tree),
         tree.program("nvc-runtime"),

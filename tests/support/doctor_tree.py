@@ -36,6 +36,7 @@ class Tree:
         self.libraries = ""
         self.own = ""
         self.agent: Callable[[], AgentSeen | None] = lambda: None
+        self.version = ""
         self.filters: Callable[[str], None] = lambda path: None
         self.pageable: Callable[[Host], str] = lambda host: OFF
         self.ask: Callable[[], Inventory] = self._ask
@@ -120,6 +121,11 @@ class Tree:
         self.agent = lambda: AgentSeen(__version__, guards)
         return self
 
+    def says(self, version: str) -> Tree:
+        """What programs of the host say of their version."""
+        self.version = version
+        return self
+
     def agent_of(self, version: str) -> Tree:
         """An agent of this version, without containers."""
         self.agent = lambda: AgentSeen(version, {})
@@ -151,6 +157,7 @@ class Tree:
             own=self.own,
             libraries=self.libraries,
             ask_agent=lambda: self.agent(),
+            ask_version=lambda path: self.version,
         )
 
     def examine(self, name: str) -> list[Finding]:

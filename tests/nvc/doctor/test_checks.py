@@ -105,6 +105,21 @@ def test_the_running_kernel_can_be_asked_for_filters() -> None:
 ENGINE_PROGRAMS = {"docker": "dockerd", "podman": "podman", "containerd": "containerd", "crio": "crio"}
 
 
+@pytest.mark.parametrize(
+    ("said", "level"),
+    [
+        ("podman version 4.5.0-rc1\n", "warning"),
+        ("podman version 4.5.1\n", "ok"),
+        ("podman version 5.0\n", "ok"),
+        ("", "ok"),
+    ],
+)
+def test_a_podman_that_gives_containers_their_images_annotations(tree: Tree, said: str, level: str) -> None:
+    (found,) = tree.program("podman").says(said).examine("engine-podman")
+    assert found.level == level
+    assert level == "ok" or found.what.startswith("Podman 4.5.0 gives containers the annotations of their image")
+
+
 @pytest.mark.root
 @pytest.mark.parametrize("hooks", [False, True])
 @pytest.mark.parametrize("engine", ENGINES)
