@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
     from hook.config import HookConfig
 
+#: Kinds whose devices are NVIDIA's GPUs by the names that ``nvc-py cdi generate`` and nvidia-ctk give them.
+GPU_KINDS = ("nvidia.com/gpu", "runtime.nvidia.com/gpu")
+#: Of these kinds a container may name CDI devices itself: a device of another vendor's can be a directory of the host,
+#: or a program that the host runs.
+KINDS = (*GPU_KINDS, "nvidia.com/imex-channel")
 DRIVER_CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
 #: What a container gets that does not say (the toolkit's default, not the library's).
 DEFAULT_CAPABILITIES = ("compute", "utility")
@@ -80,10 +85,29 @@ def visible(
     by_mount = mount_requests.devices(mounts, warn)
     if by_mount:
         return decide(by_mount)
-    if privileged or config.accept_env_unprivileged:
-        return requested(env, config)
+    if may_ask(privileged, config):
+        asked = requested(env, config)
+        check_kinds(asked or (), config)
+        return asked
     warn("the container is not privileged, and this host does not let its environment ask for devices")
     return None
+
+
+def may_ask(privileged: bool, config: HookConfig) -> bool:
+    """Whether what the container says itself counts: its variables, and its annotations outside of Kubernetes."""
+    return privileged or config.accept_env_unprivileged
+
+
+def check_kinds(names: Sequence[str], config: HookConfig) -> None:
+    """Raises InputError for a CDI device of a kind that a container may not ask for itself."""
+    for name in names:
+        kind = name.partition("=")[0]
+        if modes.is_cdi(name) and kind not in (*KINDS, config.default_kind, *config.container_kinds):
+            raise InputError(
+                f"the container asks for {shown(name, _SHOWN)}, a CDI device that is not NVIDIA's",
+                hint="give it by the engine (--device), or list its kind in container-kinds of "
+                "[nvidia-container-runtime.modes.cdi] in config.toml",
+            )
 
 
 def complete(
@@ -103,7 +127,7 @@ def complete(
     if mig_monitor and not privileged:
         raise MigMonitorError("NVIDIA_MIG_MONITOR_DEVICES is set in an unprivileged container", hint=needs)
     channels = mount_requests.imex_channels(device_mounts if config.accept_mounts else ())
-    if not channels and (privileged or config.accept_env_unprivileged):
+    if not channels and may_ask(privileged, config):
         channels = items(env.get("NVIDIA_IMEX_CHANNELS", ""))
     return HookRequest(
         devices,

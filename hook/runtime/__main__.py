@@ -103,21 +103,14 @@ def outcome() -> int:
 
 def _only_shares(content: dict[str, Any], config: HookConfig, directory: str) -> bool:
     """Whether what the engine wrote gives the container its GPUs, and it asks for no others. Raises InputError."""
-    from hook import request
     from hook.runtime import hooks
-    from hook.runtime.modify import annotated_devices
+    from hook.runtime.modify import requested_devices
 
     found = bundle.look(content, directory)
     if not _may_share(content) or hooks.present(content, directory):
         return False
-    asked = request.visible(
-        environment.parse(found.env),
-        privileged=found.privileged,
-        config=config,
-        device_mounts=found.device_mounts,
-        warn=lambda text: None,
-    )
-    return asked is None and not annotated_devices(found.annotations, config.annotation_prefixes)
+    annotated, asked = requested_devices(found, environment.parse(found.env), config, lambda text: None)
+    return asked is None and not annotated
 
 
 def run() -> NoReturn:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from nvc.driver.tables import Ipc
     from nvc.inject.api import Context
 
-#: Kinds whose devices are NVIDIA's GPUs by the names that ``nvc-py cdi generate`` and nvidia-ctk give them.
-GPU_KINDS = ("nvidia.com/gpu", "runtime.nvidia.com/gpu")
 #: As many names as a message shows.
 _SHOWN = 8
 
@@ -43,7 +41,7 @@ def apply(
 ) -> None:
     """Give ``asked``'s devices. Raises NvcError; ``content`` is thrown away then."""
     names = tuple(name if modes.is_cdi(name) else f"{config.default_kind}={name}" for name in asked.devices)
-    gpus = tuple(selector(name) for name in names if name.partition("=")[0] in GPU_KINDS)
+    gpus = tuple(selector(name) for name in names if name.partition("=")[0] in request.GPU_KINDS)
     said = env.get(request.DRIVER_CAPABILITIES, "")
     automatic = [name.startswith(modes.AUTOMATIC) for name in names]
     beyond = asked.mig_config or asked.mig_monitor or "compat32" in said.split(",") or any(automatic)

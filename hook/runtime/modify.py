@@ -6,10 +6,11 @@ import os
 
 from hook import modes, request
 from hook.runtime import hooks
+from nvc.base.errors import InputError, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from hook.bundle import Bundle
@@ -30,10 +31,7 @@ def modify(
     journal: Journal,
 ) -> bool:
     """Edit ``content``; False when it stays as it is. Raises NvcError."""
-    annotated = annotated_devices(found.annotations, config.annotation_prefixes)
-    asked = request.visible(
-        env, privileged=found.privileged, config=config, device_mounts=found.device_mounts, warn=journal.warn
-    )
+    annotated, asked = requested_devices(found, env, config, journal.warn)
     mode = modes.resolve(config.mode, annotated or asked or ())
     journal.info(f"mode {mode}: {', '.join(annotated or asked or ()) or 'no device'}")
     if mode == "cdi":
@@ -50,7 +48,8 @@ def modify(
         from hook.runtime import shares
 
         shares.add(content, found, env, config, own, directory)
-        _gated(content, env, directory, journal)
+        if request.may_ask(found.privileged, config):
+            _gated(content, env, directory, journal)
         return True
     if asked is None:
         return False
@@ -61,7 +60,8 @@ def modify(
     from hook.runtime.devices import grant
 
     changed = grant(content, found, env, config, directory, journal) or changed
-    return (bool(asked) and _gated(content, env, directory, journal)) or changed
+    gated = bool(asked) and request.may_ask(found.privileged, config)
+    return (gated and _gated(content, env, directory, journal)) or changed
 
 
 def _gated(content: dict[str, Any], env: Mapping[str, str], directory: str, journal: Journal) -> bool:
@@ -82,7 +82,44 @@ def _gated(content: dict[str, Any], env: Mapping[str, str], directory: str, jour
     return bool(found)
 
 
-def annotated_devices(annotations: tuple[tuple[str, str], ...], prefixes: tuple[str, ...]) -> tuple[str, ...]:
-    """The CDI devices that annotations name, in the order of their (sorted) keys, each once."""
-    names = (name.strip() for key, value in annotations if key.startswith(prefixes) for name in value.split(","))
-    return tuple(dict.fromkeys(name for name in names if name))
+def requested_devices(
+    found: Bundle, env: Mapping[str, str], config: HookConfig, warn: Callable[[str], None]
+) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    """The CDI devices that annotations name, each once, and what mounts or variables ask for (``request.visible``).
+
+    In Kubernetes annotations are the kubelet's, and count first. Elsewhere they are the container's, and with Podman
+    before 4.5.1 its image's: they count as its variables do, and give no more than those. Raises InputError.
+    """
+    given = sorted(item for item in found.annotations if item[0].startswith(config.annotation_prefixes))
+    names = (name.strip() for _, value in given for name in value.split(","))
+    annotated = tuple(dict.fromkeys(name for name in names if name))
+    asked = request.visible(
+        env, privileged=found.privileged, config=config, device_mounts=found.device_mounts, warn=warn
+    )
+    if not annotated or found.is_pods:
+        return annotated, asked
+    if not request.may_ask(found.privileged, config):
+        warn("ignoring annotations that name devices: this host does not let containers ask for them")
+        return (), asked
+    request.check_kinds(annotated, config)
+    return _fewer(annotated, asked, config), asked
+
+
+def _fewer(annotated: tuple[str, ...], asked: tuple[str, ...] | None, config: HookConfig) -> tuple[str, ...]:
+    """``annotated``, or () where ``asked`` names some of them. Raises InputError where neither has all of the other."""
+    if asked is None:
+        return annotated
+    named = [name if modes.is_cdi(name) else f"{config.default_kind}={name}" for name in asked]
+    if _has(named, annotated):
+        return annotated
+    if _has(annotated, named):
+        return ()
+    annotations, others = (shown(",".join(names), 100) for names in (annotated, named))
+    raise InputError(
+        f"annotations ask for {annotations}, mounts or variables for {others}",
+        hint="ask in one way; an image's may be one of the two",
+    )
+
+
+def _has(names: Sequence[str], others: Sequence[str]) -> bool:
+    return all(one in names or f"{one.partition('=')[0]}=all" in names for one in others)

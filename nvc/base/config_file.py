@@ -57,6 +57,7 @@ KEYS: tuple[tuple[str, str, str, str], ...] = (
     (f"{RUNTIME}.modes.cdi", "spec-dirs", "list", "spec_directories"),
     (f"{RUNTIME}.modes.cdi", "default-kind", "string", "default_kind"),
     (f"{RUNTIME}.modes.cdi", "annotation-prefixes", "list", "annotation_prefixes"),
+    (f"{RUNTIME}.modes.cdi", "container-kinds", "list", "container_kinds"),
     (f"{RUNTIME}.modes.jit-cdi", "nvcdi-feature-flags", "list", ""),
     (f"{RUNTIME}.modes.jit-cdi", "nvcdi-disable-hooks", "list", ""),
     (f"{RUNTIME}.modes.legacy", "cuda-compat-mode", "string", "compat_mode"),

@@ -42,6 +42,7 @@ MEANINGS = {
     f"{_RUNTIME}.modes.cdi.spec-dirs": "where CDI specifications are; a later directory counts more",
     f"{_RUNTIME}.modes.cdi.default-kind": "the kind of a device that is asked for by its bare name",
     f"{_RUNTIME}.modes.cdi.annotation-prefixes": "beginnings of annotations that ask for CDI devices",
+    f"{_RUNTIME}.modes.cdi.container-kinds": "other kinds of CDI devices that a container may ask for itself",
     f"{_RUNTIME}.modes.legacy.cuda-compat-mode": "CUDA's compat libraries in images: ldconfig, mount, hook or disabled",
     "mps.user": "uid or name of the user that the host's MPS server runs as; empty: root",
     "features.allow-cuda-compat-libs-from-container": "true, with an empty cuda-compat-mode: mount",

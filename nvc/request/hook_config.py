@@ -27,6 +27,7 @@ class HookConfig(Record):
     compat_mode: "ldconfig", "mount" or "disabled". supported_capabilities: what containers here may ask for.
     swarm_resources: variables that stand in for NVIDIA_VISIBLE_DEVICES. mode: one of MODES. hook_path: of the hook
     that the runtime adds, "" for its own. runtimes: candidates for the real runtime. runtime_debug: its log or "".
+    container_kinds: kinds of CDI devices besides NVIDIA's that a container may ask for itself.
     csv_directory: of Tegra's mount lists, in the driver root, "" for the usual one. mps_user: whose MPS server
     containers may use beside root's, by number or name, or "". additional_gids: a container's user joins the groups of
     its device nodes. unknown: keys of the file that mean nothing here.
@@ -59,6 +60,7 @@ class HookConfig(Record):
     spec_directories: tuple[str, ...] = ("/etc/cdi", "/var/run/cdi")
     default_kind: str = "nvidia.com/gpu"
     annotation_prefixes: tuple[str, ...] = ("cdi.k8s.io/",)
+    container_kinds: tuple[str, ...] = ()
     csv_directory: str = ""
     mps_user: str = ""
     unknown: tuple[str, ...] = ()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _CLI, _RUNTIME, _HOOK = config_file.CLI, config_file.RUNTIME, config_file.HOOK
 #: Keys that the toolkit's file does not have: (section, key) of ``config_file.KEYS``.
-_NOT_THEIRS = (("mps", "user"),)
+_NOT_THEIRS = (("mps", "user"), (f"{_RUNTIME}.modes.cdi", "container-kinds"))
 #: What a file that does not exist would say.
 _DEFAULTS: dict[str, Any] = {
     "disable-require": False,

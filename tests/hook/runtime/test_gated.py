@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,25 @@ def test_only_beside_a_gpu(bench: Bench, tmp_path: Path, env: tuple[str, ...], g
 
     assert bench.create(env={"NVC_SIM": str(root)}).returncode == 0
     assert given is ("/dev/gdrdrv" in [node["path"] for node in bench.content.get("linux", {}).get("devices", [])])
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_only_where_variables_count(bench: Bench, tmp_path: Path, accepted: bool) -> None:
+    """The kubelet's annotation gives the GPU; the pod's own variable asked for the rest, and got it."""
+    (bench.path / "cdi").mkdir()
+    device = {"name": "0", "containerEdits": {"env": ["A=b"]}}
+    spec = {"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "devices": [device]}
+    (bench.path / "cdi/n.json").write_text(json.dumps(spec))
+    bench.configure(more=f'[nvidia-container-runtime.modes.cdi]\nspec-dirs = ["{bench.path}/cdi"]')
+    path = bench.path / "etc/nvc/config.toml"
+    key = "accept-nvidia-visible-devices-envvar-when-unprivileged"
+    path.write_text(f"{key} = {str(accepted).lower()}\n{path.read_text()}")
+    kubelets = {"cdi.k8s.io/nvc": "nvidia.com/gpu=0", "io.kubernetes.cri.container-type": "container"}
+    bench.write(["NVIDIA_GDRCOPY=enabled"], annotations=kubelets)
+
+    assert bench.create(env={"NVC_SIM": str(host(tmp_path / "host", "dev/gdrdrv"))}).returncode == 0
+    assert "A=b" in bench.content["process"]["env"]
+    assert accepted is ("/dev/gdrdrv" in [node["path"] for node in bench.content.get("linux", {}).get("devices", [])])
 
 
 def test_what_is_not_there_is_a_warning(bench: Bench, tmp_path: Path) -> None:

@@ -383,6 +383,7 @@ def test_a_pod_of_crio_gets_no_gpu_by_an_annotation_of_its_own(bench: Bench) -> 
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "hooks" not in bench.content
-    bench.write(("NVIDIA_DRIVER_CAPABILITIES=compute,compat32",), annotations={"cdi.k8s.io/x": "nvidia.com/gpu=all"})
+    device = {"cdi.k8s.io/x": "nvidia.com/gpu=all", "io.kubernetes.cri.container-type": "container"}
+    bench.write(("NVIDIA_DRIVER_CAPABILITIES=compute,compat32",), annotations=device)
     bench.create()
-    assert "hooks" in bench.content, "elsewhere it is a request"
+    assert "hooks" in bench.content, "of containerd's only the kubelet's are there"
