@@ -188,30 +188,47 @@ static uint32_t duplicate (const struct dup_probe *probe, const struct connectio
     return ioctl (to->client.control, NV_REQUEST (NV_ESC_RM_DUP_OBJECT, sizeof (head)), &head) == 0 ? head.status : DRIVER_FAILED;
 }
 
+/* Whether the driver refuses a duplicate for what the object is, and so to UVM too. Not: it is gone, the handle is in use, memory is short. */
+static bool is_about_it (uint32_t status)
+{
+    switch (status) {
+    case NV_ERR_OBJECT_NOT_FOUND:
+    case NV_ERR_INVALID_OBJECT_HANDLE:
+    case NV_ERR_INVALID_CLIENT:
+    case NV_ERR_INSERT_DUPLICATE_NAME:
+    case NV_ERR_INSUFFICIENT_RESOURCES:
+    case NV_ERR_NO_MEMORY:
+    case DRIVER_FAILED:
+        return false;
+    default:
+        return true;
+    }
+}
+
 enum probe_result probe_duplicate (struct dup_probe *probe, int file, uint32_t client, uint32_t handle, enum probe_client to,
                                    struct probe_piece *piece)
 {
     const struct connection *connection = &probe->connections[to];
     uint32_t status = share (file, client, handle, connection->client.client, 0);
 
-    if (status == NV_ERR_OBJECT_NOT_FOUND || status == NV_ERR_INVALID_OBJECT_HANDLE || status == NV_ERR_INVALID_CLIENT)
-        return PROBE_GONE;
     piece->handle = HANDLE_PIECES + (probe->pieces++ & (HANDLE_PIECES - 1));
-    if (status == 0 && duplicate (probe, connection, piece, client, handle) == 0)
+    if (status == NV_OK)
+        status = duplicate (probe, connection, piece, client, handle);
+    if (status == NV_OK)
         return PROBE_MADE;
     piece->handle = 0;
-    return PROBE_NONE;
+    return is_about_it (status) ? PROBE_NONE : PROBE_LOST;
 }
 
 void probe_free (struct dup_probe *probe, const struct probe_piece *piece, enum probe_client from)
 {
-    NVOS00_PARAMETERS head = { .hRoot = probe->connections[from].client.client,
-                               .hObjectParent = parent_of (probe, piece),
-                               .hObjectOld = piece->handle,
-                               .status = DRIVER_FAILED };
+    NVOS00_PARAMETERS head = { .hObjectOld = piece->handle, .status = DRIVER_FAILED };
 
-    if (piece->handle != 0)
-        (void) ioctl (probe->connections[from].client.control, NV_REQUEST (NV_ESC_RM_FREE, sizeof (head)), &head);
+    if (piece->handle == 0)
+        return;
+    head.hRoot = probe->connections[from].client.client;
+    head.hObjectParent = parent_of (probe, piece);
+    (void) ioctl (probe->connections[from].client.control, NV_REQUEST (NV_ESC_RM_FREE, sizeof (head)), &head);
 }
 
 bool probe_move (struct dup_probe *probe, const struct probe_piece *piece, enum probe_client to)

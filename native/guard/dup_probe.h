@@ -30,8 +30,9 @@ void probe_close (struct dup_probe *probe);
 /* -1: not one of the driver's. */
 int probe_gpu (const struct dup_probe *probe, const uint8_t uuid[16]);
 /* Makes a duplicate of a piece and gives it a handle. file: a descriptor of the open file of its client. From now on
- * no other client can duplicate it. GONE: the driver has no such object. NONE: it cannot be duplicated. */
-enum probe_result { PROBE_MADE, PROBE_NONE, PROBE_GONE };
+ * no other client can duplicate it. NONE: nothing can. LOST: others may have a duplicate, and this client has none: the driver has no such
+ * object any more, or no room for one more handle. */
+enum probe_result { PROBE_MADE, PROBE_NONE, PROBE_LOST };
 enum probe_result probe_duplicate (struct dup_probe *probe, int file, uint32_t client, uint32_t handle, enum probe_client to,
                                    struct probe_piece *piece);
 bool probe_move (struct dup_probe *probe, const struct probe_piece *piece, enum probe_client to);

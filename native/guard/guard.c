@@ -23,6 +23,8 @@
 #define SECOND UINT64_C (1000000000)
 /* That the tenant's threads may take to end. */
 #define STOP_NS SECOND
+/* A probe that was not had is tried again: after so many times what the try took, which delays the tenant's calls. */
+#define PROBE_AGAIN 10u
 /* UVM gives memory back some milliseconds after a process. What another tenant's process has by then would keep
  * the tenant, and its supervisor, for as long as that lives. */
 #define LONELY_NS (5 * SECOND)
@@ -49,8 +51,7 @@ struct guard *guard_create (int privsep)
     guard->contention = -1;
     privsep_begin (&guard->privsep, privsep);
     space_begin (guard);
-    closer_start (guard);
-    if (late_begin (guard))
+    if (closer_start (guard) && late_begin (guard))
         return guard;
     guard_destroy (guard);
     errno = EAGAIN;
@@ -75,10 +76,13 @@ struct driver_usage *guard_driver_usage (struct guard *guard)
 
 struct dup_probe *guard_dup_probe (struct guard *guard)
 {
+    uint64_t begun = guard_now ();
+
     pthread_mutex_lock (&guard->probe_lock);
-    if (!guard->has_dup_probe)
+    if (guard->dup_probe == NULL && begun >= guard->dup_probe_at) {
         guard->dup_probe = probe_open (&guard->privsep);
-    guard->has_dup_probe = true;
+        guard->dup_probe_at = guard_now () + PROBE_AGAIN * (guard_now () - begun);
+    }
     pthread_mutex_unlock (&guard->probe_lock);
     return guard->dup_probe;
 }

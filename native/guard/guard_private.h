@@ -41,7 +41,8 @@ struct guard {
     struct driver_usage *driver_usage; /* NULL: no device node could be opened */
     pthread_mutex_t probe_lock; /* after a tenant's lock */
     struct dup_probe *dup_probe; /* NULL as well */
-    bool has_driver_usage, has_dup_probe; /* opening it was tried */
+    bool has_driver_usage; /* opening it was tried */
+    uint64_t dup_probe_at; /* when it is to be tried again */
     bool sees_exec;
     struct late_watch late;
     pthread_t closer;

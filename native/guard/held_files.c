@@ -65,15 +65,16 @@ static void *close_all (void *argument)
     return NULL;
 }
 
-void closer_start (struct guard *guard)
+bool closer_start (struct guard *guard)
 {
     if (pipe2 (guard->closing, O_CLOEXEC) == 0) {
         if (pthread_create (&guard->closer, NULL, close_all, guard) == 0)
-            return;
+            return true;
         close (guard->closing[0]);
         close (guard->closing[1]);
     }
     guard->closing[0] = guard->closing[1] = -1;
+    return false;
 }
 
 void closer_stop (struct guard *guard)
@@ -134,8 +135,9 @@ static void duplicate (struct tenant *tenant, uint64_t serial, const struct rm_p
     struct retained *retained = &tenant->retained;
     unsigned questions = RM_COMPARED_MAX;
 
-    if (count == 0 || !retained_is_sampled (retained, retained_weight (pieces, count)) || guard_dup_probe (tenant->guard) == NULL)
+    if (count == 0 || !retained_is_sampled (retained, retained_weight (pieces, count)))
         return;
+    (void) guard_dup_probe (tenant->guard);
     pthread_mutex_lock (&tenant->guard->probe_lock);
     for (size_t i = 0; i < count; i++) {
         int file = held_file_of (tenant, pieces[i].client);

@@ -35,8 +35,8 @@ void held_files_process_ended (struct tenant *tenant, uint64_t serial);
 void held_files_process_released (struct tenant *tenant, uint64_t serial);
 /* Closed by that thread: the driver may take long to give back what its clients have. */
 void held_file_close (struct tenant *tenant, int file);
-/* A thread that closes files: the driver takes long to give a process's context back. Without it they are closed at once. */
-void closer_start (struct guard *guard);
+/* A thread that closes files: the driver takes long to give a process's context back. */
+bool closer_start (struct guard *guard);
 void closer_stop (struct guard *guard);
 /* By it: a file that is not the tenant's, or not its burden (fair.c). */
 void closer_add (const struct guard *guard, int file);

@@ -37,11 +37,10 @@ struct retained_piece *retained_duplicate (struct tenant *tenant, const struct r
     entry->handle = piece->handle;
     entry->is_foreign = piece->is_foreign;
     entry->piece = (struct probe_piece) { .bytes = piece->bytes,
-                                          .gpu = probe_gpu (probe, tenant->limits.gpus[piece->gpu].uuid),
+                                          .gpu = probe != NULL ? probe_gpu (probe, tenant->limits.gpus[piece->gpu].uuid) : -1,
                                           .is_below_subdevice = piece->is_below_subdevice };
-    /* Gone, though the ledger has it: another tenant that has the client's file has freed it, and its other holders are unknown. What the guard
-     * cannot duplicate UVM cannot either. */
-    if (entry->piece.gpu >= 0 && probe_duplicate (probe, file, piece->client, piece->handle, to, &entry->piece) != PROBE_NONE)
+    /* Without a probe, or a device of the probe's there: a piece whose other holders are not known. */
+    if (entry->piece.gpu < 0 || probe_duplicate (probe, file, piece->client, piece->handle, to, &entry->piece) != PROBE_NONE)
         return entry;
     free (entry);
     return NULL;
@@ -110,8 +109,9 @@ void retained_before_call (struct tenant *tenant, const struct rm_call *call)
         client = handle; /* a client that frees itself */
     tenant->retained.is_client = !is_heap && client == handle;
     count = rm_pieces (tenant->rm, client, handle, &one, 1);
-    if (count == 0 || guard_dup_probe (tenant->guard) == NULL)
+    if (count == 0)
         return;
+    (void) guard_dup_probe (tenant->guard);
     if (count > 1) {
         pieces = tenant_allocate (tenant, count, sizeof (*pieces));
         count = rm_pieces (tenant->rm, client, handle, pieces, count);
@@ -296,7 +296,7 @@ static bool is_released (struct tenant *tenant)
     for (const struct retained_piece *entry = tenant->retained.pieces; entry != NULL; entry = entry->next) {
         uint64_t own, others;
 
-        if ((asked >> entry->gpu & 1) != 0)
+        if (entry->piece.handle == 0 || (asked >> entry->gpu & 1) != 0)
             continue;
         asked |= 1u << entry->gpu;
         if (probe_query (tenant->guard->dup_probe, entry->piece.gpu, QUARANTINE_CLIENT, &own, &others) && own != 0)

@@ -37,9 +37,6 @@
 #endif
 /* Pages of counters that tell of an execve, one a process (guard/space.c): more than a user may lock by default. */
 #define LOCKED_MOST ((rlim_t) 64 << 20)
-/* Threads and processes of the supervisor's user, which nothing else has: one for each GPU, the tenant's two, two of the guard's, the main one,
- * and the process that holds quarantined pieces. */
-#define THREADS_MOST ((rlim_t) SHARE_MAX_GPUS + 8)
 /* Private memory that can be written: a full ledger (RECORDS_MAX), stacks, and lists of all records while they are looked through. */
 #define DATA_MOST ((rlim_t) 192 << 20)
 /* Addresses: what malloc keeps for the heaps of threads, without memory. */
@@ -157,11 +154,10 @@ static bool has_capabilities (void)
 int confine (uid_t user)
 {
     struct sock_fprog program = { .len = sizeof (list) / sizeof (list[0]), .filter = (struct sock_filter *) (uintptr_t) list };
-    struct rlimit locked = { LOCKED_MOST, LOCKED_MOST }, threads = { THREADS_MOST, THREADS_MOST };
+    struct rlimit locked = { LOCKED_MOST, LOCKED_MOST };
     struct rlimit data = { DATA_MOST, DATA_MOST }, space = { SPACE_MOST, SPACE_MOST };
 
     (void) setrlimit (RLIMIT_MEMLOCK, &locked);
-    (void) setrlimit (RLIMIT_NPROC, &threads);
     (void) setrlimit (RLIMIT_DATA, &data);
     (void) setrlimit (RLIMIT_AS, &space);
     if (user == 0)

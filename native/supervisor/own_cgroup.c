@@ -1,4 +1,4 @@
-/* See own_cgroup.h. Files: Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst. Runs in monitors and the prober, at their start. */
+/* See own_cgroup.h. Files: Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst, pids.rst. Runs in monitors and the prober, at their start. */
 #include "own_cgroup.h"
 #include "channel.h"
 
@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,6 +19,10 @@
  * descriptors).
  */
 #define MEMORY_MOST "268435456"
+/* Threads and processes of a tenant: of the supervisor one for each GPU (32), and eight; of its monitor and watchdog, and what they make for a
+ * moment. Of the supervisor's user, where they cannot be counted so. */
+#define PROCESSES_MOST "128"
+#define USER_MOST 40
 /* The agent removes cgroups without a process: one that was made just now, too. */
 #define TRIES 5u
 
@@ -25,7 +30,9 @@
 static const char *const limits[][2] = { { "memory.max", MEMORY_MOST },
                                          { "memory.swap.max", "0" },
                                          { "memory.limit_in_bytes", MEMORY_MOST },
-                                         { "memory.memsw.limit_in_bytes", MEMORY_MOST } };
+                                         { "memory.memsw.limit_in_bytes", MEMORY_MOST },
+                                         { "pids.max", PROCESSES_MOST } };
+#define PIDS (sizeof (limits) / sizeof (limits[0]) - 1)
 
 /* 0 or the errno. */
 static int put (int directory, const char *name, const char *text)
@@ -41,7 +48,7 @@ static int put (int directory, const char *name, const char *text)
 }
 
 /* 0 or the errno. */
-static int enter (const char *path)
+static int enter (const char *path, bool *are_pids_limited)
 {
     bool is_limited = false;
     int directory, error = 0;
@@ -51,10 +58,11 @@ static int enter (const char *path)
     directory = open (path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0)
         return errno;
-    for (unsigned i = 0; i < sizeof (limits) / sizeof (limits[0]) && error == 0; i++) {
+    for (unsigned i = 0; i <= PIDS && error == 0; i++) {
         error = put (directory, limits[i][0], limits[i][1]);
         is_limited |= error == 0;
-        if (error == ENOENT || error == EOPNOTSUPP) /* the other version's, or a kernel that does not count swap */
+        *are_pids_limited |= error == 0 && i == PIDS;
+        if (error == ENOENT || error == EOPNOTSUPP) /* another hierarchy's, or a kernel that does not count swap */
             error = 0;
     }
     if (error == 0)
@@ -65,20 +73,49 @@ static int enter (const char *path)
     return error;
 }
 
-void own_cgroup_enter (const char *directory, char problem[OWN_CGROUP_MESSAGE])
+/* Below what leads to the agent's tree. 0, also where there is no tree, or the errno. */
+static int make (const char *directory, const char *tree, bool *are_pids_limited)
 {
     char path[2 * CHANNEL_PATH];
     struct stat found;
     int error = ENOENT;
 
-    problem[0] = '\0';
-    snprintf (path, sizeof (path), "%s/cgroups", directory);
+    snprintf (path, sizeof (path), "%s/%s", directory, tree);
     if (directory[0] == '\0' || lstat (path, &found) != 0)
-        return;
+        return 0;
     for (unsigned i = 0; i < TRIES && error == ENOENT; i++) {
-        snprintf (path, sizeof (path), "%s/cgroups/%d-%llu", directory, (int) getpid (), (unsigned long long) guard_now ());
-        error = enter (path);
+        snprintf (path, sizeof (path), "%s/%s/%d-%llu", directory, tree, (int) getpid (), (unsigned long long) guard_now ());
+        error = enter (path, are_pids_limited);
     }
-    if (error != 0)
-        snprintf (problem, OWN_CGROUP_MESSAGE, "no limit of memory: a cgroup of its own cannot be had: %s", strerror (error));
+    return error;
+}
+
+/*
+ * RLIMIT_NPROC counts what a user has on the whole machine, and any root can take a supervisor's user: a limit by which the supervisor could get no
+ * thread would be others' to use up. So there is one only where no cgroup has it. Not in force for root.
+ */
+static void limit_user (bool are_pids_limited)
+{
+    struct rlimit user = { USER_MOST, USER_MOST };
+
+    if (are_pids_limited)
+        user.rlim_cur = user.rlim_max = RLIM_INFINITY;
+    if (setrlimit (RLIMIT_NPROC, &user) == 0 || getrlimit (RLIMIT_NPROC, &user) != 0)
+        return;
+    user.rlim_cur = user.rlim_max; /* without CAP_SYS_RESOURCE */
+    (void) setrlimit (RLIMIT_NPROC, &user);
+}
+
+void own_cgroup_enter (const char *directory, char problem[OWN_CGROUP_MESSAGE])
+{
+    bool are_pids_limited = false;
+    int error = make (directory, "cgroups", &are_pids_limited), of_pids = 0;
+
+    if (!are_pids_limited)
+        of_pids = make (directory, "cgroups-pids", &are_pids_limited);
+    limit_user (are_pids_limited);
+    problem[0] = '\0';
+    if (error != 0 || of_pids != 0)
+        snprintf (problem, OWN_CGROUP_MESSAGE, "no limit of %s: a cgroup of its own cannot be had: %s",
+                  error != 0 ? "memory" : "processes", strerror (error != 0 ? error : of_pids));
 }

@@ -34,6 +34,8 @@
 #define EVENTS_NS (250 * MILLISECOND)
 /* A change of limits waits for the driver's call that is in flight. */
 #define RETRY_NS (1 * MILLISECOND)
+/* Between looks at the plan where no instance of inotify can be had. */
+#define LOOK_NS (5 * MILLISECOND)
 
 /* The monitor is to end the container. A thread in the driver keeps this process's descriptors open, and main may wait for it. */
 static void end_late (void *context)
@@ -53,6 +55,8 @@ static int apply_gpu (struct supervisor *self, uint32_t gpu)
 
     if (memcmp (phase, &self->plan.phases[gpu], sizeof (*phase)) != 0)
         error = guard_phases_set (self->phases, gpu, phase);
+    if (error == -EAGAIN)
+        end_late (self); /* no thread keeps the phase: a cap would not come into force */
     if (error != 0)
         return error;
     self->plan.phases[gpu] = *phase;
@@ -86,21 +90,29 @@ static void apply (struct supervisor *self)
     (void) supervisor_publish (self);
 }
 
-static void read_plan (struct supervisor *self)
+/* Whether one was written. */
+static bool read_plan (struct supervisor *self)
 {
     struct plan *plan = malloc (sizeof (*plan));
+    bool is_new;
 
     if (plan == NULL)
         end_late (self); /* a cap or a pause would not come into force */
     /* One that cannot be read changes nothing. */
-    if (plan_read (self->plan_file, plan) == 0 && plan->limits.gpu_count == self->plan.limits.gpu_count) {
+    is_new = plan_read (self->plan_file, plan) == 0 && plan->limits.gpu_count == self->plan.limits.gpu_count &&
+             (self->watch >= 0 || plan->generation != self->plan.generation);
+    if (is_new) {
         self->next = *plan;
         apply (self);
     }
     free (plan);
+    return is_new;
 }
 
-/* An instance of inotify counts for the user that makes it, 128 by default; the watch takes the right to read the plan. */
+/*
+ * Instances and watches of inotify count for the user that makes them, 128 instances by default: of root's, containers' programs have some, and so
+ * they may of this user's. The plan is looked at from time to time then. A watch takes the right to read the plan.
+ */
 static int watch_plan (struct supervisor *self, uid_t user)
 {
     char path[32];
@@ -109,8 +121,12 @@ static int watch_plan (struct supervisor *self, uid_t user)
     if (seteuid (user) != 0)
         return -errno;
     self->watch = inotify_init1 (IN_CLOEXEC | IN_NONBLOCK);
-    if (seteuid (0) != 0 || self->watch < 0 || inotify_add_watch (self->watch, path, IN_MODIFY) < 0)
+    if (seteuid (0) != 0)
         return -errno;
+    if (self->watch >= 0 && inotify_add_watch (self->watch, path, IN_MODIFY) < 0) {
+        close (self->watch);
+        self->watch = -1;
+    }
     return 0;
 }
 
@@ -167,8 +183,8 @@ static int start (struct supervisor *self, int privsep)
     if (error != 0)
         return error;
     self->plan.limits = self->next.limits;
-    /* The watch is there: a plan that was written since it was read is read again. */
-    read_plan (self);
+    /* A plan that was written since it was read is read again. */
+    (void) read_plan (self);
     return self->is_pending ? -EBUSY : 0;
 }
 
@@ -290,7 +306,7 @@ static void run (struct supervisor *self)
 
     for (;;) {
         uint64_t now = guard_now (), at = self->is_pending ? now + RETRY_NS : UINT64_MAX;
-        bool may_publish = now >= self->publish_at, may_tell = now >= self->events_at, is_waiting;
+        bool may_publish = now >= self->publish_at, may_tell = now >= self->events_at, is_waiting, is_written;
         struct pollfd waited[] = {
             { .fd = self->monitor, .events = POLLIN },
             { .fd = self->watch, .events = POLLIN },
@@ -305,6 +321,8 @@ static void run (struct supervisor *self)
             at = self->events_at;
         if (self->waits_at != 0 && self->waits_at < at)
             at = self->waits_at;
+        if (self->watch < 0 && now + LOOK_NS < at)
+            at = now + LOOK_NS;
         if (poll (waited, sizeof (waited) / sizeof (waited[0]), wait_ms (at, now)) < 0)
             continue;
         is_waiting = waited[4].revents != 0 && read (waited[4].fd, discarded, sizeof (discarded)) > 0;
@@ -313,12 +331,13 @@ static void run (struct supervisor *self)
             supervisor_publish_events (self);
             self->events_at = guard_now () + EVENTS_NS;
         }
-        if (waited[1].revents != 0 && read (self->watch, discarded, sizeof (discarded)) > 0)
-            read_plan (self);
-        else if (self->is_pending)
-            apply (self);
-        else if (waited[2].revents != 0 || is_waiting)
-            (void) supervisor_publish (self);
+        is_written = self->watch < 0 || (waited[1].revents != 0 && read (self->watch, discarded, sizeof (discarded)) > 0);
+        if (!is_written || !read_plan (self)) {
+            if (self->is_pending)
+                apply (self);
+            else if (waited[2].revents != 0 || is_waiting)
+                (void) supervisor_publish (self);
+        }
         if (waited[0].revents != 0 && !serve (self))
             return;
     }

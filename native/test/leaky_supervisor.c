@@ -3,14 +3,18 @@
  * says which. Nothing of it is in the programs that are installed.
  *
  * retained: memory that lives on in UVM after its FREE is not charged. raced: what the driver reports beyond the ledger is not seen.
+ * threads: no further thread and no process can be had.
  * granularity: a piece is charged as much as it is said to have. context: a group's context is not charged.
  */
 #include "guard/driver_usage.h"
+#include "guard/dup_probe.h"
+#include "guard/guard.h"
 #include "guard/host.h"
 #include "guard/retained.h"
 #include "guard/usage_page.h"
 #include "rm/rm.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +32,11 @@ bool __real_usage_page_take (struct tenant *tenant, struct process *process, uin
 bool __wrap_usage_page_take (struct tenant *tenant, struct process *process, uint64_t now);
 struct rm *__real_rm_create (const struct rm_abi *abi, enum rm_posture posture, const struct rm_host *host, void *context);
 struct rm *__wrap_rm_create (const struct rm_abi *abi, enum rm_posture posture, const struct rm_host *host, void *context);
+
+struct dup_probe *__real_probe_open (struct privsep *privsep);
+struct dup_probe *__wrap_probe_open (struct privsep *privsep);
+int __real_guard_phases_set (struct guard_phases *phases, uint32_t gpu, const struct guard_phase *phase);
+int __wrap_guard_phases_set (struct guard_phases *phases, uint32_t gpu, const struct guard_phase *phase);
 
 /* Before it is confined. */
 static const char *hole;
@@ -55,6 +64,13 @@ long __wrap_driver_usage_of_process (struct driver_usage *driver_usage, const ui
 bool __wrap_usage_page_take (struct tenant *tenant, struct process *process, uint64_t now)
 {
     return !is_open ("raced") && __real_usage_page_take (tenant, process, now);
+}
+
+struct dup_probe *__wrap_probe_open (struct privsep *privsep) { return is_open ("threads") ? NULL : __real_probe_open (privsep); }
+
+int __wrap_guard_phases_set (struct guard_phases *phases, uint32_t gpu, const struct guard_phase *phase)
+{
+    return is_open ("threads") && phase->period != 0 ? -EAGAIN : __real_guard_phases_set (phases, gpu, phase);
 }
 
 static uint64_t charged (uint64_t bytes)

@@ -113,7 +113,7 @@ enum probe_result probe_duplicate (struct dup_probe *probe, int file, uint32_t c
     uint32_t status = share (file, client, handle, probe->connections[to].client, 0);
 
     if (status == NV_ERR_OBJECT_NOT_FOUND || status == NV_ERR_INVALID_CLIENT)
-        return PROBE_GONE;
+        return PROBE_LOST;
     piece->handle = FIRST_PIECE + probe->pieces++;
     if (status == 0 && duplicate (probe, to, piece, client, handle))
         return PROBE_MADE;

@@ -1,11 +1,12 @@
-"""The agent's tree of cgroups, in which each tenant's monitor makes one with a limit of memory for its processes.
+"""The agent's tree of cgroups, in which each tenant's monitor makes one that limits its processes, and their memory.
 
-DIRECTORY/cgroups leads to the tree (native/supervisor/own_cgroup.c makes the cgroups in it, and has the limit). It lies
-at the top of the hierarchy that has the memory controller: neither a container's, a pod's nor the agent's cgroup is
-above it. A unit of systemd's is none either: one that delegates, and whose controllers are enabled for what is below
-it, cannot be started again while processes are there (before systemd 254, DelegateSubgroup=).
+DIRECTORY/cgroups leads to the tree (native/supervisor/own_cgroup.c makes the cgroups in it, and has the limits). It
+lies at the top of the hierarchy that has the memory controller, and with version 1 DIRECTORY/cgroups-pids leads to
+another one where the pids controller is: neither a container's, a pod's nor the agent's cgroup is above it. A unit of
+systemd's is none either: one that delegates, and whose controllers are enabled for what is below it, cannot be started
+again while processes are there (before systemd 254, DelegateSubgroup=).
 
-Sources: Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst.
+Sources: Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst, pids.rst.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT, NAME = "/sys/fs/cgroup", "cgroups"
+ROOT, NAME, PIDS = "/sys/fs/cgroup", "cgroups", "cgroups-pids"
 #: Of all tenants together, where a unit of systemd's has 100: edges are made in time on a machine that is busy. A nice
 #: value counts inside of a cgroup alone.
 _CPU_WEIGHT = "1000"
@@ -39,48 +40,55 @@ def prepare(directory: str, root: str = ROOT) -> str:
 
     root: where cgroups are mounted, version 2 alone or one hierarchy a controller.
     """
-    link = f"{directory}/{NAME}"
     try:
         if os.path.isfile(f"{root}/memory/memory.limit_in_bytes"):
-            tree = f"{root}/memory/{tree_name(directory)}"
-            _make(tree)
+            _lead(f"{directory}/{NAME}", f"{root}/memory/{tree_name(directory)}")
+            if os.path.isfile(f"{root}/pids/cgroup.procs"):
+                _lead(f"{directory}/{PIDS}", f"{root}/pids/{tree_name(directory)}")
         else:
-            tree = _version_2(directory, root)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(f"{link}.new")
-        os.symlink(tree, f"{link}.new")
-        os.rename(f"{link}.new", link)  # monitors of the agent before this one may be about to look
-        _make(tree)  # or the last one of them has removed it
+            _lead(f"{directory}/{NAME}", _version_2(directory, root))
     except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(link)
+        for name in (NAME, PIDS):
+            with contextlib.suppress(OSError):
+                os.unlink(f"{directory}/{name}")
         return "no hierarchy has the memory controller" if isinstance(error, _NoController) else reason(error)
     clean(directory)
     return ""
 
 
+def _lead(link: str, tree: str) -> None:
+    """Make the tree, and what leads to it. Raises OSError."""
+    _make(tree)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{link}.new")
+    os.symlink(tree, f"{link}.new")
+    os.rename(f"{link}.new", link)  # monitors of the agent before this one may be about to look
+    _make(tree)  # or the last one of them has removed it
+
+
 def clean(directory: str) -> None:
     """Remove the cgroups that have no process any more. Raises nothing."""
-    for path in _cgroups(f"{directory}/{NAME}"):
-        with contextlib.suppress(OSError):  # EBUSY: it has
-            os.rmdir(path)
+    for name in (NAME, PIDS):
+        for path in _cgroups(f"{directory}/{name}"):
+            with contextlib.suppress(OSError):  # EBUSY: it has
+                os.rmdir(path)
 
 
 def remove(directory: str) -> None:
-    """The agent ends: the tree goes, unless processes go on in it. Raises nothing."""
-    link = f"{directory}/{NAME}"
+    """The agent ends: its trees go, unless processes go on in them. Raises nothing."""
     until = time.monotonic() + _ENDING_S
-    with contextlib.suppress(FileNotFoundError):
-        tree = os.readlink(link)
-        while True:
-            clean(directory)
-            with contextlib.suppress(OSError):
-                os.rmdir(tree)
-                os.unlink(link)
-                return
-            if time.monotonic() > until:
-                return
-            time.sleep(0.01)
+    for link in (f"{directory}/{NAME}", f"{directory}/{PIDS}"):
+        with contextlib.suppress(FileNotFoundError):
+            tree = os.readlink(link)
+            while True:
+                clean(directory)
+                with contextlib.suppress(OSError):
+                    os.rmdir(tree)
+                    os.unlink(link)
+                    break
+                if time.monotonic() > until:
+                    break
+                time.sleep(0.01)
 
 
 def _cgroups(tree: str) -> Iterator[str]:
@@ -104,6 +112,10 @@ def _version_2(directory: str, root: str) -> str:
     tree = f"{place}/{tree_name(directory)}"
     _make(tree)
     _write(f"{tree}/cgroup.subtree_control", "+memory")
+    if "pids" in _words(f"{place}/cgroup.controllers"):
+        if "pids" not in _words(enabled):
+            _write(enabled, "+pids")
+        _write(f"{tree}/cgroup.subtree_control", "+pids")
     if os.path.exists(f"{tree}/cpu.weight"):  # where the host divides processors by cgroups
         _write(f"{tree}/cpu.weight", _CPU_WEIGHT)
     return tree

@@ -111,7 +111,24 @@ def test_a_tree_of_version_2_has_its_limit_and_its_weight(tmp_path: Path) -> Non
     assert os.readlink(directory / "cgroups") == str(tree)
     assert (root / "cgroup.subtree_control").read_text() == "+memory"
     assert (tree / "cgroup.subtree_control").read_text() == "+memory"
+    assert not os.path.lexists(directory / "cgroups-pids")
     assert (tree / "cpu.weight").read_text() == "1000"
+
+
+def test_processes_are_counted_where_the_kernel_can(tmp_path: Path) -> None:
+    both, one = tmp_path / "both", tmp_path / "one"
+    for place in (both, both / cgroups.tree_name(str(both)), one, one / "memory", one / "pids"):
+        place.mkdir()
+    files(both, cgroup_controllers="memory pids\n", cgroup_subtree_control="cpu memory pids\n")
+    files(both / cgroups.tree_name(str(both)), cgroup_subtree_control="")
+    assert cgroups.prepare(str(both), str(both)) == ""
+    assert (both / cgroups.tree_name(str(both)) / "cgroup.subtree_control").read_text() == "+pidsry"
+    (one / "memory/memory.limit_in_bytes").touch()
+    (one / "pids/cgroup.procs").touch()
+    assert cgroups.prepare(str(one), str(one)) == ""
+    assert {os.readlink(one / link) for link in ("cgroups", "cgroups-pids")} == {
+        f"{one}/{name}/{cgroups.tree_name(str(one))}" for name in ("memory", "pids")
+    }
 
 
 @pytest.mark.parametrize("controllers", ["cpu io\n", None])
