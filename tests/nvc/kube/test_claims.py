@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
 import pytest
 
 from nvc.base.errors import InputError
+from nvc.guard.scheduling import Tenant, decide, expected
 from nvc.kube import claims, parameters, quantity, xids
+from nvc.kube.names import COMPUTE_WHOLE
 from nvc.kube.parameters import Parameters
+from nvc.kube.prepare import settings
 
 UID = "5b0ddbc6-5a1e-4b4a-9b9a-0a2f4e6c8d10"
 ROW = {"driver": "gpu.nvc.dev", "pool": "node-a", "request": "gpu", "device": "gpu-0"}
@@ -61,9 +65,95 @@ def test_what_is_not_known_is_refused(said: dict[str, Any], message: str) -> Non
 
 def test_a_claim_tightens_what_its_class_says_and_does_not_loosen_it() -> None:
     of_class = config("FromClass", cap="30%", priority="low", guard="require")
-    loose, tight = config(cap="none", priority="high", oversubscribe="on"), config(cap="10%")
+    loose, tight = config(cap="none", priority="normal", oversubscribe="on"), config(cap="10%")
     assert Parameters(300, False, "low", False, True) == parameters.of_request([of_class, loose], "gpu", "claim")
     assert 100 == parameters.of_request([of_class, tight], "gpu", "claim").cap
+
+
+def test_what_a_claim_does_not_say_is_its_classs() -> None:
+    of_class = config("FromClass", cap="reservation", priority="high", oversubscribe="on")
+    found = {
+        key: parameters.of_request([config(**{key: value}), of_class], "gpu", "claim")
+        for key, value in {"cap": "50%", "priority": "low", "oversubscribe": "off", "guard": "require"}.items()
+    }
+    usual = Parameters(1000, True, "high", True)
+    assert usual == parameters.of_request([of_class], "gpu", "claim")
+    assert {
+        "cap": usual.replace(cap=500),
+        "priority": usual.replace(priority="low"),
+        "oversubscribe": usual.replace(oversubscribe=False),
+        "guard": usual.replace(requires_guard=True),
+    } == found
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [config(priority="high")],
+        [config("FromClass", priority="high"), config(priority="high")],
+        [config("FromClass", priority="low"), config(priority="high")],
+        [config(priority="high"), config(priority="low")],
+        [config(requests=("gpu",), priority="high")],
+        [config(requests=("gpu/large",), priority="high")],
+        [config("", priority="high")],
+        [config("fromclass", priority="high")],
+        [config("FromClaim", requests=("other",), priority="high"), config("FromClaim", priority="high")],
+    ],
+    ids=[
+        "alone",
+        "beside",
+        "above",
+        "overridden",
+        "named",
+        "alternative",
+        "no-source",
+        "another-source",
+        "two-entries",
+    ],
+)
+def test_no_claim_takes_time_that_others_have_reserved(entries: list[dict[str, Any]]) -> None:
+    """Attack: compute: 1 and priority: high beside compute: 99 had 90 percent of the GPU."""
+    with pytest.raises(InputError, match="priority high is a device class's to give") as caught:
+        parameters.of_request(entries, "gpu/large", "claim")
+    assert "a DeviceClass whose parameters say priority: high" in caught.value.hint
+
+
+def test_a_class_may_give_a_high_priority() -> None:
+    of_class = config("FromClass", ("gpu",), priority="high")
+    assert "high" == parameters.of_request([of_class], "gpu", "claim").priority
+    assert "normal" == parameters.of_request([of_class], "other", "claim").priority
+
+
+#: Of each parameter everything that a claim may say.
+SAID: dict[str, tuple[Any, ...]] = {
+    "cap": (None, "none", "reservation", "100%", "50%", "25%", "10%", "1%"),
+    "priority": (None, *parameters._OWN_PRIORITIES),
+    "oversubscribe": (None, "on", "off"),
+    "guard": (None, "require"),
+}
+
+
+def test_every_parameter_is_in_the_attack() -> None:
+    assert set(SAID) == set(parameters._KEYS)
+
+
+@pytest.mark.parametrize("compute", [10, 30, 50, 70, 90])
+@pytest.mark.parametrize("groups", [1, 4])
+def test_whatever_a_claim_says_its_neighbour_has_what_it_reserved(compute: int, groups: int) -> None:
+    """Attack: the rest of the GPU is a claim's, with every combination of parameters and several processes."""
+    victim = scheduled("victim", compute, Parameters())
+    for values in itertools.product(*SAID.values()):
+        said = {key: value for key, value in zip(SAID, values, strict=True) if value is not None}
+        own = parameters.of_request([config(**said)], "gpu", "claim")
+        tenants = victim, scheduled("attacker", COMPUTE_WHOLE - compute, own, groups)
+        got = expected(tenants, decide(tenants))
+        assert got["victim"] >= compute / COMPUTE_WHOLE - 0.005, (said, got)
+
+
+def scheduled(name: str, compute: int, own: Parameters, groups: int = 1) -> Tenant:
+    """The tenant of a claim, as the agent schedules it."""
+    share = settings(claims.Result(0, "gpu", "gpu-0", "", 10 << 30, compute, own), 10 << 30)
+    return Tenant(name, share.weight, share.cap, share.priority, groups, latency=share.latency)
 
 
 def test_parameters_are_of_the_requests_that_they_name() -> None:

@@ -166,13 +166,24 @@ def test_two_shares_of_one_claim_on_one_gpu_have_a_group_each(bed: Bed) -> None:
 
 
 def test_the_nodes_maximum_holds_for_what_a_claim_says(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    (bed.cdi.parent / "config.toml").write_text('[share]\nmaximum = "priority=normal"\n')
+    (bed.cdi.parent / "config.toml").write_text('[share]\nmaximum = "cap=50%"\n')
     monkeypatch.setattr(policyfile, "CONFIG", str(bed.cdi.parent / "config.toml"))
+    bed.start()
+    uid = bed.api.add_claim([SHARE], config=[_config("FromClaim", cap="80%")])
+    error = bed.kubelet.prepare(("claim", uid))[uid].error
+    assert "claim space/claim: cap=80% is more than this node gives" in error
+    assert not bed.file(uid).exists()
+
+
+def test_a_high_priority_is_its_classs_and_not_the_claims(bed: Bed) -> None:
     bed.start()
     uid = bed.api.add_claim([SHARE], config=[_config("FromClaim", priority="high")])
     error = bed.kubelet.prepare(("claim", uid))[uid].error
-    assert "claim space/claim: priority=high is more than this node gives" in error
+    assert "priority high is a device class's to give" in error
     assert not bed.file(uid).exists()
+    uid = bed.api.add_claim([SHARE], config=[_config("FromClass", priority="high"), _config("FromClaim", cap="50%")])
+    assert "" == bed.kubelet.prepare(("claim", uid))[uid].error
+    assert "weight=300,cap=50%,priority=high" in str(edits(bed, uid)["hooks"])
 
 
 def test_files_outlive_a_reboot_and_are_made_anew_from_their_records(bed: Bed) -> None:
