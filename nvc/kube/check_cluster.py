@@ -22,6 +22,11 @@ POLICIES = {
     "nvc-confinement": "pods that could get around a share, in namespaces with the label nvc.dev/confined",
     "nvc-driver-own-node": "a driver that changes the slices of other nodes",
 }
+#: Of those the condition that an older chart's have not: name -> condition, what these do not refuse.
+NEWER = {
+    "nvc-confinement": ("may-have-gpu", "pods that get a GPU by an extended resource"),
+    "nvc-parameters": ("is-changed", "priority: high in a claim, which takes what other claims reserved"),
+}
 #: The same on clusters before versions.SEVERAL_A_REQUEST.
 OLDER_POLICIES = {"nvc-one-device": "a request of several GPUs, which ends the scheduler of this version"}
 _CHART = "helm upgrade --install nvc-py packaging/chart --namespace nvc-system --create-namespace"
@@ -133,6 +138,10 @@ def policies(seen: Seen) -> Iterator[Finding]:
             what = "does not exist" if name not in found else "has no binding"
             finding = error if name in older else warning
             yield finding(f"admission policy {name} {what}; not refused: {without}", _CHART)
+            continue
+        condition, passes = NEWER.get(name, ("", ""))
+        if condition and condition not in _conditions(found[name]):
+            yield warning(f"admission policy {name} is an older chart's; not refused: {passes}", _CHART)
         else:
             yield ok(f"admission policy {name} is there and bound")
 
@@ -275,6 +284,10 @@ def _ours(cluster: Cluster) -> list[dict[str, Any]]:
 def _selects(of: dict[str, Any], driver: str) -> bool:
     selectors = at(of, "spec", "selectors")
     return any(driver in as_text(at(one, "cel", "expression")) for one in selectors or [])
+
+
+def _conditions(policy: dict[str, Any]) -> set[str]:
+    return {as_text(at(one, "name")) for one in at(policy, "spec", "matchConditions") or []}
 
 
 def _number(value: Any) -> int:

@@ -46,7 +46,7 @@ ROWS: tuple[tuple[Row, Look], ...] = (
         Row(
             "cluster-policies",
             "cluster",
-            "the chart's admission policies and their bindings",
+            "the chart's admission policies, their bindings, and whether they are an older chart's",
             "they refuse what gets around shares, or ends the scheduler of 1.34",
         ),
         check_cluster.policies,

@@ -2,51 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.support.cluster import Api, ApiError, Cluster, Object, apply
+from nvc.kube.names import DRIVER
+from tests.support.cluster import Api, ApiError, Cluster, apply
 from tests.support.kubenode import Node
+from tests.support.leftovers import until
+from tests.support.pod_changes import Change, container, environment, metadata, volume, whole
 from tests.support.pods import Pods, claim_spec, pod
 from tests.support.shares import holds
 
 pytestmark = pytest.mark.timeout(300)
 SHARE = {"memory": "10Gi", "compute": 30}
 GREEDY = "localhost/greedy:1"
-CONFINED = "confined"
-Change = Callable[[Object], None]
-
-
-def environment(**variables: str) -> Change:
-    def change(body: Object) -> None:
-        body["spec"]["containers"][0]["env"] = [{"name": key, "value": value} for key, value in variables.items()]
-
-    return change
-
-
-def metadata(kind: str, **values: str) -> Change:
-    def change(body: Object) -> None:
-        body["metadata"][kind] = {key.replace("__", "/").replace("_", "."): value for key, value in values.items()}
-
-    return change
-
-
-def container(**fields: Any) -> Change:
-    return lambda body: body["spec"]["containers"][0].update(fields)
-
-
-def whole(**fields: Any) -> Change:
-    return lambda body: body["spec"].update(fields)
-
-
-def volume(path: str, source: Object) -> Change:
-    def change(body: Object) -> None:
-        body["spec"]["volumes"] = [{"name": "v", **source}]
-        body["spec"]["containers"][0]["volumeMounts"] = [{"name": "v", "mountPath": path}]
-
-    return change
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
 
 HELD: dict[str, Change] = {
@@ -129,7 +101,8 @@ PARAMETERS: dict[str, tuple[dict[str, Any], str]] = {
     "cap": ({"cap": "500%"}, "cap is reservation, none, or a percentage"),
     "cap with more words": ({"cap": "50%,mem=80Gi"}, "cap is reservation, none, or a percentage"),
     "priority": ({"priority": "highest"}, "priority is low, normal or high"),
-    "guard off": ({"guard": "off"}, "guard is auto or require"),
+    "a high priority": ({"priority": "high"}, "is a DeviceClass's to give"),
+    "guard off": ({"guard": "off"}, "guard is require"),
 }
 
 
@@ -139,6 +112,62 @@ def test_parameters_that_ask_for_more_are_refused_when_the_claim_is_made(driver:
 
     with pytest.raises(ApiError, match=words):
         pods.claim(claim_spec(SHARE, parameters=parameters))
+
+
+@pytest.fixture
+def unchecked(cluster: Cluster, pods: Pods) -> Iterator[str]:
+    """A claim with priority: high that was made while the policy did not hold; it holds again."""
+    parameters = {"priority": "high"}
+    (binding,) = (one for one in cluster.admin.items(BINDINGS) if one["metadata"]["name"] == "nvc-parameters")
+    path = f"{BINDINGS}/nvc-parameters"
+    cluster.admin.delete(path)
+    claims: list[str] = []
+    try:
+        assert until(lambda: _is_made(pods, parameters, claims), seconds=20)
+    finally:
+        metadata = {key: binding["metadata"][key] for key in ("name", "labels", "annotations")}
+        cluster.admin.create(BINDINGS, {**binding, "metadata": metadata})
+    assert until(lambda: not _is_made(pods, parameters, []), seconds=20), "the policy holds again"
+    yield claims[0]
+
+
+def _is_made(pods: Pods, parameters: dict[str, str], made: list[str]) -> bool:
+    try:
+        made.append(pods.claim(claim_spec({"memory": "1Gi", "compute": 1}, parameters=parameters)))
+    except ApiError:
+        return False
+    return True
+
+
+def test_a_high_priority_of_a_claim_is_refused_on_the_node_too(
+    driver: Node, pods: Pods, cluster: Cluster, unchecked: str
+) -> None:
+    """The API server asks no policy that is not there yet. What is there already can end: it loses its finalizer."""
+    pods.refused(pods.start(pod([unchecked])), "priority high is a device class's to give")
+
+    body = pods.read_claim(unchecked)
+    body["metadata"].update(labels={"changed": "yes"}, resourceVersion=None)
+    cluster.admin.call("PUT", f"/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/{unchecked}", body)
+
+
+def test_a_high_priority_is_a_classs_to_give(driver: Node, pods: Pods, cluster: Cluster) -> None:
+    config = claim_spec(SHARE, parameters={"priority": "high"})["devices"]["config"][0]
+    spec = {
+        "selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}],
+        "config": [{"opaque": config["opaque"]}],
+    }
+    metadata = {"name": "urgent"}
+    one = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": metadata, "spec": spec}
+    apply(cluster.admin, [one])
+    asked = claim_spec(SHARE, parameters={"cap": "50%"})
+    asked["devices"]["requests"][0]["exactly"]["deviceClassName"] = "urgent"
+    try:
+        name = pods.start(pod([pods.claim(asked)]))
+        pods.running(name)
+
+        holds(driver, pods.container(name), "mem=10Gi,cap=50%,weight=300,priority=high")
+    finally:
+        cluster.admin.delete("/apis/resource.k8s.io/v1/deviceclasses/urgent")
 
 
 @pytest.mark.parametrize(
@@ -201,67 +230,3 @@ def test_a_tenant_cannot_publish_a_larger_gpu(driver: Node, tenant: Api) -> None
 
     with pytest.raises(ApiError, match="cannot patch resource"):
         tenant.merge(path, {"spec": {"devices": []}})
-
-
-CONFINEMENT: dict[str, tuple[Change, str]] = {
-    "privileged": (container(securityContext={"privileged": True}), "may be privileged"),
-    "privileged init container": (
-        lambda body: body["spec"].update(
-            initContainers=[{**body["spec"]["containers"][0], "name": "i", "securityContext": {"privileged": True}}]
-        ),
-        "may be privileged",
-    ),
-    "capability": (container(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}), "may add the capabilities"),
-    "nodes of the host": (volume("/host", {"hostPath": {"path": "/dev"}}), "may not mount the host's /dev"),
-    "shares of the host": (volume("/host", {"hostPath": {"path": "/run/nvc"}}), "may not mount the host's /run/nvc"),
-    "claims of the host": (volume("/host", {"hostPath": {"path": "/var/lib/nvc/cdi"}}), "may not mount the host's"),
-    "the host": (volume("/host", {"hostPath": {"path": "/"}}), "may not mount the host's /"),
-    "processes of the host": (whole(hostPID=True), "may not have the host's pid"),
-    "another runtime": (lambda body: body["spec"].pop("runtimeClassName"), "needs runtimeClassName: nvc"),
-    "a /proc without masks": (
-        lambda body: body["spec"].update(
-            hostUsers=False,
-            containers=[{**body["spec"]["containers"][0], "securityContext": {"procMount": "Unmasked"}}],
-        ),
-        "may have an unmasked /proc",
-    ),
-}
-
-
-@pytest.fixture
-def confined(cluster: Cluster, classes: None) -> Iterator[Pods]:
-    """Pods of a namespace with the label."""
-    labels = {"nvc.dev/confined": "true"}
-    apply(cluster.admin, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": CONFINED, "labels": labels}}])
-    pods = Pods(cluster.admin, CONFINED)
-    yield pods
-    pods.clear()
-
-
-@pytest.mark.parametrize("way", CONFINEMENT)
-def test_what_gets_around_a_share_is_refused_in_a_confined_namespace(confined: Pods, way: str) -> None:
-    change, words = CONFINEMENT[way]
-    body = pod(["claim"])
-    change(body)
-
-    with pytest.raises(ApiError, match=words):
-        confined.start(body)
-
-
-def test_a_plain_pod_with_a_claim_is_admitted_there(confined: Pods) -> None:
-    confined.start(pod(["claim"]))
-
-
-def test_a_privileged_pod_without_a_claim_is_none_of_the_policys_business(confined: Pods) -> None:
-    confined.start(pod([], securityContext={"privileged": True}))
-
-
-def test_a_container_added_later_is_refused_too(confined: Pods, cluster: Cluster) -> None:
-    name = confined.start(pod(["claim"]))
-    path = f"/api/v1/namespaces/{CONFINED}/pods/{name}"
-    body = cluster.admin.get(path)
-    one = {"name": "later", "image": "localhost/probe:1", "securityContext": {"privileged": True}}
-    body["spec"]["ephemeralContainers"] = [one]
-
-    with pytest.raises(ApiError, match="may be privileged"):
-        cluster.admin.call("PUT", f"{path}/ephemeralcontainers", body)

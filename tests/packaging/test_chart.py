@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import nvc
-from nvc.kube import names
+from nvc.kube import check_cluster, names
 
 CHART = Path(__file__).parents[2] / "packaging/chart"
 TEMPLATES = sorted(CHART.glob("templates/*"))
@@ -30,6 +30,10 @@ def test_names_are_those_of_the_driver() -> None:
     assert re.findall(r"apiVersion: (nvc.dev/\S+)\n +kind: (\S+)", TEXT) == [
         (names.PARAMETERS_VERSION, names.PARAMETERS_KIND)
     ]
+
+
+def test_kube_check_knows_the_conditions_of_the_policies() -> None:
+    assert {name for name, _ in check_cluster.NEWER.values()} == set(re.findall(r"- name: ((?:is|may)-\S+)", TEXT))
 
 
 def test_no_name_of_the_driver_is_written_twice() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nvc.doctor.finding import Finding
-from nvc.kube import api, names
+from nvc.kube import api, check_cluster, names
 
 TOKEN = "looking"
 RESOURCES = "/apis/resource.k8s.io"
@@ -59,6 +59,12 @@ def node(name: str, kubelet: str = "v1.36.1", engine: str = "containerd://2.1.4"
     return named(name, status={"nodeInfo": info, "allocatable": {"cpu": "8", **resources}})
 
 
+def policy(name: str, *, older: bool = False) -> dict[str, Any]:
+    """older: as an older chart makes it."""
+    condition = check_cluster.NEWER.get(name, ("has-claims", ""))[0]
+    return named(name, spec={"matchConditions": [{"name": "has-claims" if older else condition}]})
+
+
 def cluster(version: str = "v1.36.1") -> dict[str, Any]:
     """Path -> object of a cluster of one node in which all is well."""
     policies = ["nvc-parameters", "nvc-confinement", "nvc-driver-own-node"]
@@ -69,7 +75,7 @@ def cluster(version: str = "v1.36.1") -> dict[str, Any]:
         f"{RESOURCES}/v1/deviceclasses": listed(device_class(names.CLASS_ANY), device_class(names.CLASS_GUARDED)),
         f"{RESOURCES}/v1/resourceslices": listed(slice_of("gpu-1")),
         "/apis/node.k8s.io/v1/runtimeclasses": listed(named(names.RUNTIME_CLASS, handler="nvc")),
-        f"{ADMISSION}/validatingadmissionpolicies": listed(*(named(name) for name in policies)),
+        f"{ADMISSION}/validatingadmissionpolicies": listed(*map(policy, policies)),
         f"{ADMISSION}/validatingadmissionpolicybindings": listed(
             *(named(name, spec={"policyName": name}) for name in policies)
         ),

@@ -20,7 +20,7 @@ from nvc.kube.check import Cluster, Seen, checks
 from nvc.kube.check_rows import ROWS
 from nvc.model import Host
 from tests.support import lookedat
-from tests.support.lookedat import ADMISSION, RESOURCES, ask, bad, cluster, device_class, listed, node, slice_of
+from tests.support.lookedat import ADMISSION, RESOURCES, ask, bad, cluster, device_class, listed, node, policy, slice_of
 
 SLICES, CLASSES = f"{RESOURCES}/v1/resourceslices", f"{RESOURCES}/v1/deviceclasses"
 POLICIES, BINDINGS = f"{ADMISSION}/validatingadmissionpolicies", f"{ADMISSION}/validatingadmissionpolicybindings"
@@ -42,6 +42,10 @@ def test_a_cluster_that_is_well(version: str) -> None:
 
 def without(path: str, name: str, table: dict[str, Any]) -> dict[str, Any]:
     return listed(*(one for one in table[path]["items"] if one["metadata"]["name"] != name))
+
+
+def replaced(path: str, one: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
+    return listed(*without(path, one["metadata"]["name"], table)["items"], one)
 
 
 def other_driver(driver: str) -> dict[str, Any]:
@@ -94,6 +98,18 @@ CASES: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str, str, str
         "cluster-policies",
         "warning",
         "nvc-confinement does",
+    ),
+    "a policy that leaves out extended resources": (
+        lambda t: {POLICIES: replaced(POLICIES, policy("nvc-confinement", older=True), t)},
+        "cluster-policies",
+        "warning",
+        "an older chart's; not refused: pods that get a GPU by an extended resource",
+    ),
+    "a policy that lets a claim have priority: high": (
+        lambda t: {POLICIES: replaced(POLICIES, policy("nvc-parameters", older=True), t)},
+        "cluster-policies",
+        "warning",
+        "an older chart's; not refused: priority: high in a claim",
     ),
     "a policy is not bound": (
         lambda t: {BINDINGS: without(BINDINGS, "nvc-parameters", t)},
