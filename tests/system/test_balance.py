@@ -140,7 +140,7 @@ def test_a_container_of_which_it_is_certain_is_paused_where_the_node_says_so(mac
             with started(gpu, alone, machine, "phantom"):
                 assert over(agent)["certain"] is True
                 wait_until(lambda: (status := alone.status()) and status["paused"], "it is paused", seconds=10)
-            (told,) = agent.events("pause")
+            (told,) = wait_until(lambda: agent.events("pause"))
             assert told["container"] == alone.name
 
     with_gpu(machine, inside)
@@ -167,7 +167,7 @@ def test_a_gpu_that_is_not_balanced_takes_no_container_where_the_node_says_so(ma
                 over(agent)
                 with started(gpu, later, machine, "victim") as program:
                     assert leftovers.until(lambda: program.process.poll() is not None, seconds=20), "it is ended"
-                (told,) = agent.events("refused")
+                (told,) = wait_until(lambda: agent.events("refused"))
                 assert "are in use that no container is charged for" in told["message"]
             wait_until(lambda: attacker.status() is None, "the attacker is gone", seconds=30)
             time.sleep(2.0)

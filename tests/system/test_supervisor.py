@@ -115,7 +115,7 @@ def test_a_container_whose_guard_died_without_an_agent_is_ended_by_the_next(
             os.kill(victim, signal.SIGKILL)
         agent.start()
         ended_within(first, SECONDS)
-        (died,) = agent.of("supervisor-died")
+        (died,) = leftovers.until(lambda: agent.of("supervisor-died"), seconds=20)
         assert died["ended"] is True
     assert empty(agent)
 

@@ -20,6 +20,7 @@ from tests.support.bed import Bed
 from tests.support.bundle import Container
 from tests.support.cgroupview import ROOT, remove_when_empty
 from tests.support.isolation import pid_namespace
+from tests.support.leftovers import wait_until
 from tests.support.runtimes import OciRuntime
 from tests.support.tenants import build_static
 from tests.system.test_agent import agent, behind, empty, machine, tenant, tree
@@ -143,7 +144,7 @@ def test_a_container_in_a_cgroup_of_others(
                 ended_within(first, 2.0)
                 # Where a container has no pid namespace, runc itself ends all that is in its cgroup.
                 assert pid == "host" or stranger.poll() is None
-                ended = [one for one in agent.of("supervisor-died") if "ended_by" in one]
+                ended = wait_until(lambda: [one for one in agent.of("supervisor-died") if "ended_by" in one])
                 assert [one["ended_by"] for one in ended] == ["pid namespace" if pid == "own" else "its processes"]
         finally:
             stranger.kill()

@@ -161,7 +161,7 @@ def _successors(directory: Path) -> list[int]:
 
 def test_the_next_acceptor_is_made_before_a_container_comes(alone: Alone, contained: Callable[..., Contained]) -> None:
     """Its start took a container's first call a quarter of a millisecond and half of a processor."""
-    (successor,) = _successors(alone.directory)
+    (successor,) = leftovers.until(lambda: _successors(alone.directory), seconds=20)
     contained()
     assert leftovers.until(lambda: acceptor(alone.directory)[0] == successor, seconds=20)
     assert leftovers.until(lambda: len(_successors(alone.directory)) == 1, seconds=20), "it has one of its own"
@@ -180,7 +180,7 @@ def test_the_next_acceptor_accepts_when_the_one_before_is_killed(
     alone: Alone, contained: Callable[..., Contained]
 ) -> None:
     """What waited at the socket was lost where the agent was killed, too: its process ran on with ENOSYS."""
-    (successor,) = _successors(alone.directory)
+    (successor,) = leftovers.until(lambda: _successors(alone.directory), seconds=20)
     alone.process.send_signal(signal.SIGSTOP)
     waiting = contained()
     assert leftovers.until(lambda: select.select([alone.socket], [], [], 0)[0] != [], seconds=20)
