@@ -74,7 +74,7 @@ static int enter (const char *path, bool *are_pids_limited)
 }
 
 /* Below what leads to the agent's tree. 0, also where there is no tree, or the errno. */
-static int make (const char *directory, const char *tree, bool *are_pids_limited)
+static int make (const char *directory, const char *tree, const char *name, bool *are_pids_limited)
 {
     char path[2 * CHANNEL_PATH];
     struct stat found;
@@ -84,7 +84,7 @@ static int make (const char *directory, const char *tree, bool *are_pids_limited
     if (directory[0] == '\0' || lstat (path, &found) != 0)
         return 0;
     for (unsigned i = 0; i < TRIES && error == ENOENT; i++) {
-        snprintf (path, sizeof (path), "%s/%s/%d-%llu", directory, tree, (int) getpid (), (unsigned long long) guard_now ());
+        snprintf (path, sizeof (path), "%s/%s/%s", directory, tree, name);
         error = enter (path, are_pids_limited);
     }
     return error;
@@ -109,10 +109,13 @@ static void limit_user (bool are_pids_limited)
 void own_cgroup_enter (const char *directory, char problem[OWN_CGROUP_MESSAGE])
 {
     bool are_pids_limited = false;
-    int error = make (directory, "cgroups", &are_pids_limited), of_pids = 0;
+    int error, of_pids = 0;
+    char name[64];
 
+    snprintf (name, sizeof (name), "%d-%llu", (int) getpid (), (unsigned long long) guard_now ());
+    error = make (directory, "cgroups", name, &are_pids_limited);
     if (!are_pids_limited)
-        of_pids = make (directory, "cgroups-pids", &are_pids_limited);
+        of_pids = make (directory, "cgroups-pids", name, &are_pids_limited);
     limit_user (are_pids_limited);
     problem[0] = '\0';
     if (error != 0 || of_pids != 0)
