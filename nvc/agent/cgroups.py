@@ -44,7 +44,8 @@ def prepare(directory: str, root: str = ROOT) -> str:
         if os.path.isfile(f"{root}/memory/memory.limit_in_bytes"):
             _lead(f"{directory}/{NAME}", f"{root}/memory/{tree_name(directory)}")
             if os.path.isfile(f"{root}/pids/cgroup.procs"):
-                _lead(f"{directory}/{PIDS}", f"{root}/pids/{tree_name(directory)}")
+                with contextlib.suppress(OSError):
+                    _lead(f"{directory}/{PIDS}", f"{root}/pids/{tree_name(directory)}")
         else:
             _lead(f"{directory}/{NAME}", _version_2(directory, root))
     except OSError as error:
@@ -112,10 +113,11 @@ def _version_2(directory: str, root: str) -> str:
     tree = f"{place}/{tree_name(directory)}"
     _make(tree)
     _write(f"{tree}/cgroup.subtree_control", "+memory")
-    if "pids" in _words(f"{place}/cgroup.controllers"):
-        if "pids" not in _words(enabled):
-            _write(enabled, "+pids")
-        _write(f"{tree}/cgroup.subtree_control", "+pids")
+    with contextlib.suppress(OSError):  # without it processes are limited by user (own_cgroup.c)
+        if "pids" in _words(f"{place}/cgroup.controllers"):
+            if "pids" not in _words(enabled):
+                _write(enabled, "+pids")
+            _write(f"{tree}/cgroup.subtree_control", "+pids")
     if os.path.exists(f"{tree}/cpu.weight"):  # where the host divides processors by cgroups
         _write(f"{tree}/cpu.weight", _CPU_WEIGHT)
     return tree
