@@ -78,18 +78,24 @@ def clean(directory: str) -> None:
 def remove(directory: str) -> None:
     """The agent ends: its trees go, unless processes go on in them. Raises nothing."""
     until = time.monotonic() + _ENDING_S
-    for link in (f"{directory}/{NAME}", f"{directory}/{PIDS}"):
-        with contextlib.suppress(FileNotFoundError):
-            tree = os.readlink(link)
-            while True:
-                clean(directory)
-                with contextlib.suppress(OSError):
-                    os.rmdir(tree)
-                    os.unlink(link)
-                    break
-                if time.monotonic() > until:
-                    break
-                time.sleep(0.01)
+    while True:
+        clean(directory)
+        left = [name for name in (NAME, PIDS) if not _remove_tree(f"{directory}/{name}")]
+        if not left or time.monotonic() > until:
+            return
+        time.sleep(0.01)
+
+
+def _remove_tree(link: str) -> bool:
+    """Whether neither the tree nor what leads to it is there."""
+    try:
+        os.rmdir(os.readlink(link))
+        os.unlink(link)
+    except FileNotFoundError:
+        return not os.path.lexists(link)
+    except OSError:
+        return False
+    return True
 
 
 def _cgroups(tree: str) -> Iterator[str]:

@@ -113,7 +113,7 @@ class RunningAgent:
     def _cgroups_are_gone(self) -> bool:
         """A killed guard is in its own until the driver has taken its clients back: longer than an agent waits."""
         cgroups.remove(self.directory)
-        return not os.path.lexists(f"{self.directory}/{cgroups.NAME}")
+        return not any(os.path.lexists(f"{self.directory}/{name}") for name in (cgroups.NAME, cgroups.PIDS))
 
     def tenant(self, **fields: Any) -> AgentTenant:
         """Another tenant. fields: of ResolvedGpu."""

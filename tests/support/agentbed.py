@@ -66,8 +66,11 @@ class RunningAgent:
         self.stop()
         assert leftovers.until(lambda: not self.pids("nvc-monitor"), seconds=30), "a monitor is left"
         self._end_prober()
+        assert leftovers.until(self._cgroups_are_gone, seconds=30), "a cgroup is left"
+
+    def _cgroups_are_gone(self) -> bool:
         cgroups.remove(self.directory)  # of what ended after the agent
-        assert not cgroupview.directories(cgroups.tree_name(self.directory)), "a cgroup is left"
+        return not cgroupview.directories(cgroups.tree_name(self.directory))
 
     def _has_prober(self) -> bool:
         """Whether a prober has its lock."""
