@@ -16,6 +16,7 @@ from nvc.guard.supervisors import USER_COUNT, Supervisors
 from nvc.share.protocol import Client
 from tests.support import cgroupview, leftovers
 from tests.support.attacking import GIB, LIMIT, Attack
+from tests.support.attacking_uvm import uvm, uvm_keeps
 from tests.support.attacks import SOURCES
 from tests.support.leftovers import wait_until
 from tests.support.native import build
@@ -84,23 +85,11 @@ def counted(place: Path, directory: Path, function: Callable[[Tenants], None]) -
     guarded(place, inside)
 
 
-def retained(one: Attack) -> None:
-    """Allocated, mapped in UVM, freed, for twice the quota: what UVM has is charged, and no more is given."""
-    one.begin("uvm", 20)
-    for key in ("gid", "initialize", "mm", "register", "space", "register-space", "map"):
-        assert one.get(key) == 0, key
-    assert one.get("kept") == 10, "what UVM has counts"
-    assert one.memory() == LIMIT
-
-
 def test_what_uvm_has_counts_while_threads_of_others_have_the_uid(place: Path, directory: Path) -> None:
     def inside(tenants: Tenants) -> None:
         one = Attack(tenants, place)
         with taken("threads"):
-            retained(one)
-        one.go()
-        assert one.get("let-go") == 5
-        wait_until(lambda: one.memory() == 5 * GIB, "what it lets go of is back")
+            uvm(one)
         one.end()
 
     counted(place, directory, inside)
@@ -137,7 +126,7 @@ def test_what_uvm_has_counts_without_a_process_for_the_quarantine(place: Path, m
     def inside(tenants: Tenants) -> None:
         without_threads(tenants.guard, monkeypatch)
         one = Attack(tenants, place)
-        retained(one)
+        uvm_keeps(one)
         one.end()
 
     guarded(place, inside)
