@@ -53,10 +53,19 @@ void process_set_suspect (struct tenant *tenant, struct process *process, bool i
     process->is_suspect = is_suspect;
 }
 
+void process_unwatch (struct tenant *tenant, struct process *process)
+{
+    if (process->is_unwatched)
+        tenant->unwatched--;
+    else
+        epoll_ctl (tenant->epoll, EPOLL_CTL_DEL, process->pidfd, NULL);
+    process->is_unwatched = false;
+}
+
 void process_forget (struct tenant *tenant, struct process *process)
 {
     process_set_suspect (tenant, process, false);
-    epoll_ctl (tenant->epoll, EPOLL_CTL_DEL, process->pidfd, NULL);
+    process_unwatch (tenant, process);
     client_files_release (tenant, process);
     close (process->pidfd);
     close (process->memory);
@@ -124,10 +133,9 @@ static struct process *enter (struct tenant *tenant, const struct privsep_proces
         tenant->process_end = (unsigned) (process - tenant->processes) + 1;
     memcpy (process->pid_numbers, found->numbers, sizeof (found->numbers));
     event.data.u64 = process->serial;
-    if (epoll_ctl (tenant->epoll, EPOLL_CTL_ADD, process->pidfd, &event) != 0) {
-        process_forget (tenant, process);
-        return NULL;
-    }
+    /* What all epolls of a user wait for is limited, and others may have this user: it is looked at from time to time. */
+    process->is_unwatched = epoll_ctl (tenant->epoll, EPOLL_CTL_ADD, process->pidfd, &event) != 0;
+    tenant->unwatched += process->is_unwatched;
     managed_watch (tenant, process);
     return process;
 }

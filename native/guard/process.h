@@ -49,6 +49,7 @@ struct process {
     uint64_t unreached_since; /* an ioctl on this client's file found no descriptor; 0: none did */
     uint32_t unreached_client;
     bool is_suspect; /* process_set_suspect */
+    bool is_unwatched; /* its end is looked for, as epoll could not be told of it */
     bool is_due, has_inflight,
         is_cleared; /* of the current round of queries: it is about this one; calls of its are in flight, or over */
     uint64_t asked_at; /* the driver, about it, last (CLOCK_MONOTONIC ns); 0: never */
@@ -81,6 +82,8 @@ bool process_open_memory (struct tenant *tenant, struct process *process, pid_t 
 void process_set_suspect (struct tenant *tenant, struct process *process, bool is_suspect);
 /* SIGKILL, by the monitor. */
 void process_kill (struct tenant *tenant, const struct process *process);
+/* Its end is known, or of no interest. */
+void process_unwatch (struct tenant *tenant, struct process *process);
 void process_forget (struct tenant *tenant, struct process *process);
 
 #endif

@@ -53,9 +53,10 @@ void retained_forget_dormant (struct tenant *tenant, const struct retained_piece
     for (struct retained_piece **at = &tenant->retained.dormant; *at != NULL;) {
         struct retained_piece *entry = *at;
         bool is_same = entry->client == made->client && entry->handle == made->handle;
+        bool are_duplicates = entry->piece.handle != 0 && made->piece.handle != 0;
 
-        if (!is_same && entry->gpu == made->gpu && entry->serial != serial && entry->piece.bytes == made->piece.bytes &&
-            *questions > 0) {
+        if (!is_same && are_duplicates && entry->gpu == made->gpu && entry->serial != serial &&
+            entry->piece.bytes == made->piece.bytes && *questions > 0) {
             (*questions)--;
             is_same = probe_is_same (probe, &entry->piece, &made->piece);
         }

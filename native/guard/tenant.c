@@ -36,7 +36,8 @@
 #define USERS_NS 1000000
 /* What its removal waits for its lock. */
 #define REMOVE_LOCK_NS 5000000u
-#define WAKE_TAG ((uint64_t) 1 << 61)
+/* Between looks at processes of which epoll could not be told. */
+#define UNWATCHED_MS 5
 /* include/uapi/linux/seccomp.h since 6.6; older headers do not have it. */
 #ifndef SECCOMP_IOCTL_NOTIF_SET_FLAGS
 #define SECCOMP_IOCTL_NOTIF_SET_FLAGS _IOW ('!', 4, uint64_t)
@@ -84,7 +85,7 @@ static void process_ended (struct tenant *tenant, uint64_t serial)
     struct process *process = process_by_serial (tenant, serial);
 
     if (process != NULL) {
-        epoll_ctl (tenant->epoll, EPOLL_CTL_DEL, process->pidfd, NULL);
+        process_unwatch (tenant, process);
         process->dead = true;
         tenant->ended_at = guard_now ();
         process->look_at = 0;
@@ -149,30 +150,36 @@ static int sleep_until (struct tenant *tenant, uint64_t due)
     return due <= now ? 0 : (int) ((due - now + 999999) / 1000000);
 }
 
+/* Those of which epoll could not be told. */
+static void look_at_unwatched (struct tenant *tenant, const struct process *caller)
+{
+    for (unsigned i = 0; tenant->unwatched != 0 && i < tenant->process_end; i++) {
+        struct process *process = &tenant->processes[i];
+        struct pollfd ended = { .fd = process->pidfd, .events = POLLIN };
+
+        if (process->serial != 0 && process->is_unwatched && process != caller && poll (&ended, 1, 0) == 1)
+            process_ended (tenant, process->serial);
+    }
+}
+
 void tenant_take_events (struct tenant *tenant, const struct process *caller)
 {
     struct epoll_event events[32];
     int count = epoll_wait (tenant->epoll, events, 32, 0);
 
-    for (int i = 0; i < count; i++) {
-        eventfd_t value;
-
-        /* The other thread is woken when it has the turn. */
-        if (caller != NULL && (events[i].data.u64 == caller->serial || events[i].data.u64 == WAKE_TAG))
-            continue;
-        if (events[i].data.u64 != WAKE_TAG)
+    for (int i = 0; i < count; i++)
+        if (caller == NULL || events[i].data.u64 != caller->serial)
             process_ended (tenant, events[i].data.u64);
-        else
-            (void) eventfd_read (tenant->wake, &value);
-    }
+    look_at_unwatched (tenant, caller);
 }
 
-/* What is waited for: the epoll descriptor, then the listeners, unless the tenant has to wait for others. */
+/* What is waited for: ends of processes, the other threads, then the listeners, unless the tenant has to wait for others. */
 static nfds_t waited_for (struct tenant *tenant, struct pollfd *waited, int held)
 {
-    nfds_t count = 1;
+    nfds_t count = 2;
 
     waited[0] = (struct pollfd) { .fd = tenant->epoll, .events = POLLIN };
+    waited[1] = (struct pollfd) { .fd = tenant->wake, .events = POLLIN };
     pthread_mutex_lock (&tenant->listeners_lock);
     /* POLLHUP alone. */
     waited[count++] = (struct pollfd) { .fd = tenant->receiver.listener };
@@ -215,7 +222,8 @@ static void tenant_free (struct tenant *tenant)
 static void *run (void *argument)
 {
     struct tenant *tenant = argument;
-    struct pollfd waited[2 + TENANT_LISTENERS];
+    struct pollfd waited[3 + TENANT_LISTENERS];
+    eventfd_t woken;
     bool is_due = true; /* something beside notifications was looked at */
     bool is_timer = false; /* because its time had come, and nothing had happened */
 
@@ -228,6 +236,8 @@ static void *run (void *argument)
 
         if (held != 0 && (timeout < 0 || held < timeout))
             timeout = held;
+        if (tenant->unwatched != 0 && (timeout < 0 || UNWATCHED_MS < timeout))
+            timeout = UNWATCHED_MS;
 
         if (guard_has_news (tenant) || (is_due && !is_timer))
             guard_changed (tenant->guard);
@@ -235,6 +245,7 @@ static void *run (void *argument)
         turn_give (&tenant->turn);
         is_timer = is_due = poll (waited, count, timeout) <= 0;
         turn_take (&tenant->turn);
+        look_at_unwatched (tenant, NULL);
         /* A listener that the other thread let go of is closed by it, and its number may be a new one's by now. */
         if (is_due || changes != tenant->receiver.changes)
             continue;
@@ -242,11 +253,15 @@ static void *run (void *argument)
             tenant_take_events (tenant, NULL);
             is_due = true;
         }
-        if ((waited[1].revents & POLLHUP) != 0) {
-            receiver_drop (tenant, waited[1].fd);
+        if (waited[1].revents != 0) {
+            (void) eventfd_read (tenant->wake, &woken);
             is_due = true;
         }
-        for (nfds_t i = 2; i < count; i++)
+        if ((waited[2].revents & POLLHUP) != 0) {
+            receiver_drop (tenant, waited[2].fd);
+            is_due = true;
+        }
+        for (nfds_t i = 3; i < count; i++)
             if (waited[i].revents != 0 && is_own (tenant, waited[i].fd) &&
                 ((waited[i].revents & POLLIN) == 0 || !notify_handle (tenant, waited[i].fd))) {
                 listener_done (tenant, waited[i].fd);
@@ -278,7 +293,6 @@ void *tenant_allocate (struct tenant *tenant, size_t count, size_t size)
 
 struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct limits *limits, int *error)
 {
-    struct epoll_event event = { .events = EPOLLIN, .data.u64 = WAKE_TAG };
     struct tenant *tenant = calloc (1, sizeof (*tenant));
     char version[sizeof (limits->driver) + 1] = { 0 };
 
@@ -306,8 +320,7 @@ struct tenant *tenant_create (struct guard *guard, uint32_t id, const struct lim
             rm_allow_graphics (tenant->rm);
         tenant->epoll = epoll_create1 (EPOLL_CLOEXEC);
         tenant->wake = eventfd (0, EFD_CLOEXEC | EFD_NONBLOCK);
-        if (tenant->epoll >= 0 && tenant->wake >= 0 && epoll_ctl (tenant->epoll, EPOLL_CTL_ADD, tenant->wake, &event) == 0 &&
-            (errno = pthread_create (&tenant->runner, NULL, run, tenant)) == 0) {
+        if (tenant->epoll >= 0 && tenant->wake >= 0 && (errno = pthread_create (&tenant->runner, NULL, run, tenant)) == 0) {
             *error = 0;
             return tenant;
         }

@@ -38,7 +38,7 @@ struct tenant {
     atomic_bool stop; /* its channels are not stopped any more */
     sem_t ended; /* posted once, by the thread: nothing of it runs any more */
     atomic_uint users; /* calls about it that are in progress: it is freed, by its thread, when there are none */
-    int epoll, wake;
+    int epoll, wake; /* epoll: the ends of processes */
 
     /* What the scheduler has set, without the lock: put into force when the lock is released (tenant_unlock), if has_changes. */
     atomic_bool has_changes, planned_frozen[SHARE_MAX_GPUS];
@@ -79,6 +79,7 @@ struct tenant {
     unsigned parked_count;
     uint64_t parked_until; /* of the one that is begun again; 0: the current call is new */
     bool is_last_try; /* it is not parked again */
+    unsigned unwatched; /* processes that are not in epoll */
     unsigned suspects; /* processes that are; asked at each FREE, where to look at all of them would cost a cache miss each */
     uint64_t next_serial;
     uint64_t refreshed_at; /* status.notifications then */

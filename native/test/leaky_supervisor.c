@@ -3,7 +3,7 @@
  * says which. Nothing of it is in the programs that are installed.
  *
  * retained: memory that lives on in UVM after its FREE is not charged. raced: what the driver reports beyond the ledger is not seen.
- * threads: no further thread and no process can be had.
+ * threads: no further thread, process and watch of epoll can be had.
  * granularity: a piece is charged as much as it is said to have. context: a group's context is not charged.
  */
 #include "guard/driver_usage.h"
@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 
 #define UNIT (UINT64_C (64) << 10)
 #define SAID (UINT64_C (4) << 10)
@@ -35,6 +36,8 @@ struct rm *__wrap_rm_create (const struct rm_abi *abi, enum rm_posture posture, 
 
 struct dup_probe *__real_probe_open (struct privsep *privsep);
 struct dup_probe *__wrap_probe_open (struct privsep *privsep);
+int __real_epoll_ctl (int epoll, int operation, int file, struct epoll_event *event);
+int __wrap_epoll_ctl (int epoll, int operation, int file, struct epoll_event *event);
 int __real_guard_phases_set (struct guard_phases *phases, uint32_t gpu, const struct guard_phase *phase);
 int __wrap_guard_phases_set (struct guard_phases *phases, uint32_t gpu, const struct guard_phase *phase);
 
@@ -67,6 +70,14 @@ bool __wrap_usage_page_take (struct tenant *tenant, struct process *process, uin
 }
 
 struct dup_probe *__wrap_probe_open (struct privsep *privsep) { return is_open ("threads") ? NULL : __real_probe_open (privsep); }
+
+int __wrap_epoll_ctl (int epoll, int operation, int file, struct epoll_event *event)
+{
+    if (!is_open ("threads") || operation != EPOLL_CTL_ADD)
+        return __real_epoll_ctl (epoll, operation, file, event);
+    errno = ENOSPC;
+    return -1;
+}
 
 int __wrap_guard_phases_set (struct guard_phases *phases, uint32_t gpu, const struct guard_phase *phase)
 {

@@ -174,8 +174,6 @@ int main (void)
     answer_takes = 20000;
     tenant->wants_refresh = true;
     tenant->wake = eventfd (0, EFD_NONBLOCK);
-    event.data.u64 = UINT64_C (1) << 61; /* tenant.c: WAKE_TAG */
-    epoll_ctl (tenant->epoll, EPOLL_CTL_ADD, tenant->wake, &event);
     tenant_wake (tenant);
     begun = guard_now ();
     host_refresh (tenant);

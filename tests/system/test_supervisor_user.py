@@ -115,7 +115,7 @@ def test_a_container_starts_and_its_limits_change_while_others_have_the_uid(
 
 
 def without_threads(guard: Supervisors, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its supervisors get no further thread and no process (native/test/leaky_supervisor.c), as without memory."""
+    """Its supervisors get no further thread, process and watch of epoll (native/test/leaky_supervisor.c)."""
     monkeypatch.setattr(guard, "_supervisor", str(build() / "leaky-supervisor"))
     monkeypatch.setenv("NVC_TEST_HOLE", "threads")
 
@@ -128,6 +128,27 @@ def test_what_uvm_has_counts_without_a_process_for_the_quarantine(place: Path, m
         one = Attack(tenants, place)
         uvm_keeps(one)
         one.end()
+
+    guarded(place, inside)
+
+
+def test_processes_that_end_are_seen_without_epoll_and_a_quarantine(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two with memory of one size: whether that is the same memory was asked of a probe that was not there."""
+
+    def inside(tenants: Tenants) -> None:
+        without_threads(tenants.guard, monkeypatch)
+        tenants.add(memory=LIMIT)
+        probes = [tenants.probe() for _ in range(3)]
+        assert [one.alloc(512, 1) for one in probes] == [[1, 0]] * 3
+        for one in probes[:2]:
+            one.kill()
+        left = probes[2]
+        wait_until(lambda: [pid for pid, _ in tenants.guard.processes(1)] == [left.process.pid], "the others are gone")
+        assert left.alloc(512, 1) == [1, 0]
+        assert left.free() == 0
+        assert tenants.guard.lost() == []
 
     guarded(place, inside)
 
