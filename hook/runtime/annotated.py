@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 #: keep-groups), CRI-O's default_annotations the second.
 _SUBGROUP = "run.oci.systemd.subgroup"
 _CRUN = (
-    *("run.oci.keep_original_groups", _SUBGROUP, "run.oci.systemd.force_cgroup_v1", "run.oci.mount_context_type"),
-    *("run.oci.timens_offset", "run.oci.seccomp_fail_unknown_syscall"),
+    *("run.oci.keep_original_groups", _SUBGROUP, "run.oci.mount_context_type", "run.oci.timens_offset"),
+    "run.oci.seccomp_fail_unknown_syscall",
 )
 #: Properties of the container's scope that say when and how it ends, and of its accounts. Podman sets KillSignal (for
 #: systemd inside), CRI-O CollectMode, TimeoutStopUSec, After and DefaultDependencies, containerd Delegate. Others name
@@ -38,12 +38,17 @@ HARMLESS = {
 }
 
 
+def _is_name(value: str) -> bool:
+    """Of a cgroup below the container's scope; crun appends it to the path."""
+    return "/" not in value and value not in (".", "..")
+
+
 def check(annotations: Mapping[str, str]) -> None:
     """Raises InputError for one that is not known to be harmless. Runtimes compare names whole."""
     for name, value in annotations.items():
         low = name.lower()
         kind = next((begin for begin in HARMLESS if low.startswith(begin)), None)
-        if kind is not None and (name not in HARMLESS[kind] or (name == _SUBGROUP and "/" in value)):
+        if kind is not None and (name not in HARMLESS[kind] or (name == _SUBGROUP and not _is_name(value))):
             raise InputError(
                 f"annotation {shown(name, 100)}: a container with GPUs cannot have it",
                 hint="it changes what the runtime does on the host. Leave it out; if it is the image's (podman image "

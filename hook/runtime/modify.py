@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from hook import modes, request
+from hook import environment, modes, request
 from hook.runtime import hooks
 from nvc.base.errors import InputError, shown
 
@@ -102,6 +102,8 @@ def requested_devices(
         warn("ignoring annotations that name devices: this host does not let containers ask for them")
         return (), asked
     request.check_kinds(annotated, config)
+    if asked is None and environment.VISIBLE_DEVICES in env:  # void, or nothing
+        return (), None
     return _fewer(annotated, asked, config), asked
 
 

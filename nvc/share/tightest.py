@@ -10,7 +10,7 @@ from nvc.base.errors import InputError
 from nvc.request.selection import normalize_bus_id
 from nvc.share.dialects import filled
 from nvc.share.memory import most_of, request_of
-from nvc.share.model import DEFAULT_WEIGHT, RANK, SERVICE, WHOLE_MEMORY, GpuShare
+from nvc.share.model import DEFAULT_LATENCY_US, DEFAULT_WEIGHT, RANK, SERVICE, WHOLE_MEMORY, GpuShare
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def tightest(shares: Sequence[GpuShare], gpu: Gpu, default: GpuShare) -> GpuShar
         weight=weight if weight in {share.weight for share in full} else 0,
         priority=priority if priority in {share.priority for share in full} else "",
         oversubscribe=False if False in lifted else lifted == {True} or None,
-        latency=max(share.latency for share in full) if priority == SERVICE else 0,
+        latency=max(share.latency or DEFAULT_LATENCY_US for share in full) if priority == SERVICE else 0,
         idle=_least(share.idle for share in full),
     )
     # What none says is the default's to say.

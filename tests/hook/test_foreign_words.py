@@ -196,6 +196,7 @@ def test_annotations_that_change_what_a_runtime_does_are_not(name: str) -> None:
         annotated.check({name: "x"})
 
 
-def test_a_cgroup_outside_of_the_scope_is_not() -> None:
+@pytest.mark.parametrize("value", ["../../x", "..", "."])
+def test_a_cgroup_outside_of_the_scope_is_not(value: str) -> None:
     with pytest.raises(InputError):
-        annotated.check({"run.oci.systemd.subgroup": "../../x"})
+        annotated.check({"run.oci.systemd.subgroup": value})

@@ -35,7 +35,7 @@ def test_an_annotation_counts_as_a_variable_does_where_it_may_be_an_images(
         (settings, (), "all"),
         (settings, ("NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0",), "0"),
         (settings, ("NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=all",), "all"),
-        (settings, ("NVIDIA_VISIBLE_DEVICES=void",), "all"),
+        (settings, ("NVIDIA_VISIBLE_DEVICES=void",), ""),
     ):
         path.write_text(text)
         bench.write((lib, *asked), annotations={**ALL, **manager})

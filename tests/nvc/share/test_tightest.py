@@ -128,3 +128,8 @@ def test_no_share_of_several_gives_more_than_one_of_them(shares: list[GpuShare])
         assert (found.weight or 10) <= (one.weight or 10)
         assert RANK[found.priority or "normal"] <= RANK[one.priority or "normal"]
         assert bool(found.oversubscribe) <= bool(one.oversubscribe)
+
+
+def test_a_service_waits_no_less_than_the_one_that_is_silent_says() -> None:
+    shares = [parse_gpu("priority=service"), parse_gpu("priority=service,latency=600us")]
+    assert tightest(shares, GPU, GpuShare()).latency == 1_000
