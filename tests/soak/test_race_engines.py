@@ -92,7 +92,8 @@ class Said:
 
     def __init__(self, bed: Bed) -> None:
         self._file = bed.directory("said") / "log"
-        bed.env["NVC_DEBUG_FILE"] = str(self._file)
+        self.option = f"--debug={self._file}"
+        self.setting = f'\n[nvidia-container-cli]\ndebug = "{self._file}"'
 
     def added(self, result: Result) -> Result:
         text = self._file.read_text() if self._file.exists() else ""
@@ -109,7 +110,7 @@ def test_hooks(bed: Bed, canary: Canary, need: Callable[..., None], name: str, s
     annotations = {"nvc.share": share} if share else {}
 
     def start(tree: Path) -> Result:
-        hooks = {"prestart": [bed.hook("prestart")]}
+        hooks = {"prestart": [bed.hook("prestart", said.option)]}
         return said.added(bed.run(engine, Container(tree, LOOK, gpu_env("0"), hooks, annotations=annotations)))
 
     way = "nvc-hook with a share" if share else "nvc-hook"
@@ -123,7 +124,7 @@ def test_hooks(bed: Bed, canary: Canary, need: Callable[..., None], name: str, s
 def test_the_runtime(bed: Bed, canary: Canary, need: Callable[..., None], name: str, mode: str) -> None:
     need(name)
     said = Said(bed)
-    wrapped = Wrapped(bed, runtime(bed, name), configuration(bed, mode))
+    wrapped = Wrapped(bed, runtime(bed, name), configuration(bed, mode) + said.setting)
 
     def start(tree: Path) -> Result:
         return said.added(wrapped.run(Container(tree, LOOK, gpu_env("0"))))

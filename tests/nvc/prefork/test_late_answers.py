@@ -44,10 +44,10 @@ def client(tmp_path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def begun(client: Path, *words: str, errors: int = subprocess.PIPE) -> Iterator[subprocess.Popen[bytes]]:
+def begun(client: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
     """A start of which the container's state does not come, and its errors."""
     made = subprocess.Popen(
-        [client, *words, "prestart"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors
+        [client, *words, "prestart"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     try:
         yield made
@@ -129,19 +129,19 @@ def test_a_file_system_whose_server_has_read_the_request(process: Process, clien
     bundle = tmp_path / "bundle"
     bundle.mkdir()
     idle(process)
-    with (tmp_path / "said").open("wb") as errors:
-        try:
-            with fuse.slow(bundle, SECONDS), begun(client, errors=errors.fileno()) as made:
-                assert made.stdin is not None
-                made.stdin.write(json.dumps({"ociVersion": "1.0", "id": "x", "pid": 1, "bundle": str(bundle)}).encode())
-                made.stdin.close()
-                worker = working(process)
-                assert made.wait(2 * WAITED_S) == 1
-                assert Path(f"/proc/{worker}/stat").read_text().rpartition(") ")[2][0] == "D"
-                assert process.whole()
-        finally:
-            subprocess.run(["umount", bundle], check=True)
-    assert STAGE in (tmp_path / "said").read_text()
+    try:
+        with fuse.slow(bundle, SECONDS), begun(client) as made:
+            assert made.stdin is not None and made.stderr is not None
+            made.stdin.write(json.dumps({"ociVersion": "1.0", "id": "x", "pid": 1, "bundle": str(bundle)}).encode())
+            made.stdin.close()
+            worker = working(process)
+            assert made.wait(2 * WAITED_S) == 1
+            assert Path(f"/proc/{worker}/stat").read_text().rpartition(") ")[2][0] == "D"
+            assert process.whole()
+            # Not up to its end: the worker has it, too.
+            assert STAGE in os.read(made.stderr.fileno(), 4096).decode()
+    finally:
+        subprocess.run(["umount", bundle], check=True)
     wait_until(lambda: is_gone(worker))
 
 
