@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import carried, cgroupview, sight
+from tests.support import carried, cgroupview, launchers, sight
 from tests.support.bed import Bed, gpu_env
 from tests.support.gpuhost import PROGRAM, smi, view, with_program
 from tests.support.podmanbox import PodmanBox, quoted
@@ -70,10 +70,13 @@ def with_device(bed: Bed, box: PodmanBox, device: str, tree: Path, command: Sequ
     return box.script(generate(bed), box.run_words([f"--device={device}"], tree, command))
 
 
-def with_hook(bed: Bed, box: PodmanBox, env: Sequence[str], tree: Path, command: Sequence[str], *more: str) -> Result:
-    configure = [bed.commands.nvc, "runtime", "configure", "--runtime=podman", f"--hook-path={bed.commands.hook}"]
+def with_hook(
+    bed: Bed, box: PodmanBox, env: Sequence[str], tree: Path, command: Sequence[str], hook: Path | None = None
+) -> Result:
+    """hook: starts ours; None: ours."""
+    path = f"--hook-path={hook or bed.commands.hook}"
+    configure = [bed.commands.nvc, "runtime", "configure", "--runtime=podman", path]
     options = [word for variable in env for word in ("--env", variable)]
-    options += more
     run = box.run_words(options, tree, command, general=[f"--hooks-dir={HOOKS}"])
     return box.script(f"{quoted(configure)} >/dev/null 2>&1 && test -e {HOOKS}/nvc.json", run)
 
@@ -173,10 +176,11 @@ def test_hook_opens_nodes_for_containers_that_ask(bed: Bed, box: PodmanBox) -> N
 def test_what_the_hook_refuses_is_said(bed: Bed, box: PodmanBox) -> None:
     env = (*gpu_env("0"), "NVIDIA_REQUIRE_CUDA=cuda>=99.0")
     # Of crun's hooks Podman shows no words.
-    log = bed.directory("words") / "hook.log"
-    bed.env["NVC_DEBUG_FILE"] = str(log)
+    place = bed.directory("words")
+    log = place / "hook.log"
+    hook = launchers.with_options(place, "nvc-hook", bed.commands.hook, f"--debug={log}")
 
-    result = with_hook(bed, box, env, bed.rootfs(), ["/bin/true"])
+    result = with_hook(bed, box, env, bed.rootfs(), ["/bin/true"], hook)
 
     assert result.code == 126, result.text
     assert "unsatisfied condition: cuda>=99.0" in (log.read_text() if log.exists() else result.err)
