@@ -33,7 +33,7 @@ SHARE_HOOK, MEMORY_HOOK = "share", "apply-cuda-memory-limits"
 #: CRI-O's annotations of a container: those that the kubelet gave it, as JSON, and whether it is a pod's first. CRI-O
 #: adds the pod's own beside them (SpecAddAnnotations of internal/factory/container), and writes these two after them.
 _KUBELETS, _KIND, _SANDBOX = "io.kubernetes.cri-o.Annotations", "io.kubernetes.cri-o.ContainerType", "sandbox"
-#: containerd's, CRI-O's. Podman overwrites the manager's in what it takes from an image: one there has no say.
+#: containerd's, CRI-O's. Podman overwrites the manager's, also an image's.
 _CRI, _MANAGER, _PODMAN = {"io.kubernetes.cri.container-type", _KUBELETS}, "io.container.manager", "libpod"
 #: Option of nvc-hook and of the hook ``share``: settings that are final.
 FIXED = "share-fixed"
@@ -58,7 +58,7 @@ class Bundle(Record):
 
     privileged: CAP_SYS_ADMIN is in the bounding set, so ``docker run --cap-add SYS_ADMIN`` counts as well.
     device_mounts: what is asked for by mounts below DEVICE_MOUNTS, in order. annotations: those that can be requests.
-    is_pods: an engine of Kubernetes made it, whose annotations of devices are the kubelet's.
+    is_pods: made for a pod by containerd or CRI-O: its device annotations are the kubelet's.
     seccomp: linux.seccomp where it names a listener, unchecked: users write it (``nvc.guard.registered``).
     name: "NAMESPACE/POD/CONTAINER" by its engine, parts that it has not empty; "": it names none. For people only: some
     engines let users write such annotations.

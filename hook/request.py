@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from hook.config import HookConfig
 
-#: Kinds whose devices are NVIDIA's GPUs by the names that ``nvc-py cdi generate`` and nvidia-ctk give them.
+#: CDI kinds of NVIDIA's GPUs; device names as ``nvc-py cdi generate`` and nvidia-ctk write them.
 GPU_KINDS = ("nvidia.com/gpu", "runtime.nvidia.com/gpu")
 #: Of these kinds a container may name CDI devices itself: a device of another vendor's can be a directory of the host,
 #: or a program that the host runs.

@@ -1,4 +1,4 @@
-"""Annotations by which a runtime does something else than config.json says, or than nvc-py is told it does. Pure.
+"""Annotations that change what runc or crun does on the host, beside config.json. Pure.
 
 Podman before 4.5.1 copies an image's annotations into config.json, and engines let a container's user write some. crun
 opens a file of the host for its hooks' output, takes a filter or another program from them (crun(1), "CRUN OCI

@@ -39,7 +39,7 @@ struct retained_piece *retained_duplicate (struct tenant *tenant, const struct r
     entry->piece = (struct probe_piece) { .bytes = piece->bytes,
                                           .gpu = probe != NULL ? probe_gpu (probe, tenant->limits.gpus[piece->gpu].uuid) : -1,
                                           .is_below_subdevice = piece->is_below_subdevice };
-    /* Without a probe, or a device of the probe's there: a piece whose other holders are not known. */
+    /* Without a probe, or its device on this GPU: other holders of the piece are not known. */
     if (entry->piece.gpu < 0 || probe_duplicate (probe, file, piece->client, piece->handle, to, &entry->piece) != PROBE_NONE)
         return entry;
     free (entry);

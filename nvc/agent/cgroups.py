@@ -2,9 +2,9 @@
 
 DIRECTORY/cgroups leads to the tree (native/supervisor/own_cgroup.c makes the cgroups in it, and has the limits). It
 lies at the top of the hierarchy that has the memory controller, and with version 1 DIRECTORY/cgroups-pids leads to
-another one where the pids controller is: neither a container's, a pod's nor the agent's cgroup is above it. A unit of
-systemd's is none either: one that delegates, and whose controllers are enabled for what is below it, cannot be started
-again while processes are there (before systemd 254, DelegateSubgroup=).
+another one where the pids controller is: neither a container's, a pod's nor the agent's cgroup is above it. Nor is
+a unit of systemd's: with Delegate= and controllers enabled below it, it cannot be started again while processes are
+there (before systemd 254, DelegateSubgroup=).
 
 Sources: Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst, pids.rst.
 """

@@ -31,7 +31,7 @@ def warnings(policy: Policy, request: ShareRequest, inventory: Inventory) -> tup
         return tuple(dict.fromkeys(said))
     except InputError as error:
         first = error
-    # A container may have some of the devices. One whose share names several GPUs has these, or does not start.
+    # A container may have some of the devices; with a share that names several GPUs it has these, or does not start.
     names = [mig.uuid for gpu in inventory.gpus for mig in gpu.mig_devices]
     names += [gpu.uuid or str(gpu.index) for gpu in inventory.gpus if not gpu.mig_devices]
     said, problems = [], []

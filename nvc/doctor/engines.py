@@ -22,7 +22,7 @@ CONTAINERD = "/etc/containerd/config.toml"
 CRIO, CRIO_DROP_INS = "/etc/crio/crio.conf", "/etc/crio/crio.conf.d"
 PODMAN = ("/usr/share/containers/containers.conf", "/etc/containers/containers.conf")
 HOOK = "nvidia-container-runtime-hook"
-#: The first Podman whose containers do not have their image's annotations.
+#: The first Podman that does not copy an image's annotations to config.json.
 OWN_ANNOTATIONS = (4, 5, 1)
 #: File names of runtimes that add GPUs.
 RUNTIMES = ("nvc-runtime", "nvidia-container-runtime")

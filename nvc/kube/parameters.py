@@ -48,7 +48,7 @@ class Parameters(Record):
 
 
 def decode(data: object, of: str, usual: Parameters | None = None) -> Parameters:
-    """The parameters in ``data``. of: whose they are, for messages. usual: what holds for those that are not said.
+    """The parameters in ``data``. of: the class or claim, for messages. usual: what holds for those that are not said.
 
     Raises InputError.
     """

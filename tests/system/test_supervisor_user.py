@@ -140,11 +140,10 @@ def test_processes_that_end_are_seen_without_epoll_and_a_quarantine(
     def inside(tenants: Tenants) -> None:
         without_threads(tenants.guard, monkeypatch)
         tenants.add(memory=LIMIT)
-        probes = [tenants.probe() for _ in range(3)]
-        assert [one.alloc(512, 1) for one in probes] == [[1, 0]] * 3
-        for one in probes[:2]:
-            one.kill()
-        left = probes[2]
+        *others, left = probes = [tenants.probe() for _ in range(4)]
+        assert [one.alloc(512, 1) for one in probes] == [[1, 0]] * 4
+        for one in others:
+            one.begin("die")
         wait_until(lambda: [pid for pid, _ in tenants.guard.processes(1)] == [left.process.pid], "the others are gone")
         assert left.alloc(512, 1) == [1, 0]
         assert left.free() == 0

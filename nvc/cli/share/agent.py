@@ -47,6 +47,12 @@ class Told:
             return None
 
 
+#: Of the commands that ask the agent.
+OPTION = click.option(
+    "--agent", "socket", metavar="SOCKET", default=CONTROL, show_default=True, help="The agent's control socket."
+)
+
+
 def guarded(
     rows: Iterable[ShareRow], socket: str, container: str = "", *, pids: bool = True
 ) -> tuple[list[ShareRow], NvcError | None]:

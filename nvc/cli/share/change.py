@@ -20,7 +20,6 @@ from nvc.cli.share import text as share_text
 from nvc.share import change, policyfile, store
 from nvc.share.model import CAP_WHOLE
 from nvc.share.policy import as_gpu_share
-from nvc.share.protocol import CONTROL
 from nvc.share.spec import format_gpu, parse_gpu
 
 if TYPE_CHECKING:
@@ -36,9 +35,6 @@ if TYPE_CHECKING:
 _TAKEN_UP = 0.5
 #: What puts a change into force, in JSON.
 _AGENT_HOLDS, _SUPERVISOR_HOLDS, _LIBRARY_HOLDS = "agent", "supervisor", "library"
-_AGENT = click.option(
-    "--agent", "socket", metavar="SOCKET", default=CONTROL, show_default=True, help="The agent's control socket."
-)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -48,7 +44,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--force", is_flag=True, help="Give more than the node's maximum.")
 @click.option("--check", is_flag=True, help="Change nothing; exit code 2: it would change something.")
 @_JSON
-@_AGENT
+@share_agent.OPTION
 @click.pass_obj
 def set_share(
     settings: Settings | None,
@@ -145,7 +141,7 @@ def _print_set(entry: store.Entry, gpus: Sequence[tuple[str, str]], holds: str, 
 @click.command()
 @click.argument("container")
 @_JSON
-@_AGENT
+@share_agent.OPTION
 def pause(container: str, as_json: bool, socket: str) -> None:
     """Keep a container off the GPU, also what it is computing now; it keeps its memory.
 
@@ -164,7 +160,7 @@ def pause(container: str, as_json: bool, socket: str) -> None:
     help="Wait for the GPU's memory to be free.",
 )
 @_JSON
-@_AGENT
+@share_agent.OPTION
 def resume(container: str, wait: float, as_json: bool, socket: str) -> None:
     """Let a paused or suspended container go on.
 
@@ -190,7 +186,7 @@ def resume(container: str, wait: float, as_json: bool, socket: str) -> None:
     help="How long work that has begun may take to end.",
 )
 @_JSON
-@_AGENT
+@share_agent.OPTION
 def suspend(container: str, timeout: float, as_json: bool, socket: str) -> None:
     """Move a container's GPU memory to the host, and free it for others; its programs wait until `resume`.
 

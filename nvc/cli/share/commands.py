@@ -15,17 +15,12 @@ from nvc.cli.share import rows as share_rows
 from nvc.cli.share import store as share_store
 from nvc.cli.share import text as share_text
 from nvc.share import store
-from nvc.share.protocol import CONTROL
 from nvc.share.spec import format_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nvc.share.view import ShareRow
-
-_AGENT = click.option(
-    "--agent", "socket", metavar="SOCKET", default=CONTROL, show_default=True, help="The agent's control socket."
-)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -54,7 +49,7 @@ def share(context: click.Context, directory: str | None) -> None:
     These commands list, change and pause shares of running containers. CONTAINER is an id or its beginning, the
     engine's name for it (NAMESPACE/POD/CONTAINER, or how that ends), or the pid of its first process.
 
-    In a container whose share the preloaded library enforces, ls and get show it, and set lowers it. The guard
+    Where the preloaded library enforces a container's share, ls and get show it, and set lowers it. The guard
     enforces a share where nvc-runtime starts the container and the agent runs; elsewhere the library does, which
     hostile programs can bypass.
     """
@@ -81,7 +76,7 @@ share.add_command(usage.usage)
 @click.option(
     "--interval", type=click.FloatRange(0.1, 3600), default=2.0, show_default=True, help="Seconds between looks."
 )
-@_AGENT
+@share_agent.OPTION
 def list_shares(as_json: bool, verbose: bool, watch: bool, interval: float, socket: str) -> None:
     """List containers with a share, one line per GPU.
 
@@ -162,7 +157,7 @@ def _rows(socket: str, *, pids: bool) -> tuple[list[ShareRow], list[str], NvcErr
 @share.command()
 @click.argument("container", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@_AGENT
+@share_agent.OPTION
 def get(container: str | None, as_json: bool, socket: str) -> None:
     """Print a container's share as the share spec that `set` takes, one line per GPU.
 

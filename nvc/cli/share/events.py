@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nvc.base.errors import AgentError, InputError, reason
+from nvc.cli.share import agent as share_agent
 from nvc.cli.share.store import known
-from nvc.share.protocol import CONTROL, Client
+from nvc.share.protocol import Client
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,9 +36,7 @@ _FIRST = ("time", "event", "when")
 @click.option("-f", "--follow", is_flag=True, help="New ones as they come, until interrupted.")
 @click.option("--container", metavar="ID", default="", help="Only of this container: its id or name.")
 @click.option("--kind", metavar="EVENT", multiple=True, help="Only these events, denial for example. May be repeated.")
-@click.option(
-    "--agent", "socket", metavar="SOCKET", default=CONTROL, show_default=True, help="The agent's control socket."
-)
+@share_agent.OPTION
 def events(as_json: bool, since: str | None, follow: bool, container: str, kind: tuple[str, ...], socket: str) -> None:
     """Print the agent's events: calls that were refused, containers that came and went, changes.
 

@@ -6,17 +6,16 @@ import json
 
 import click
 
+from nvc.cli.share import agent as share_agent
 from nvc.cli.share.store import known
 from nvc.guard.service import HINT_NS, HINTS, SOON
-from nvc.share.protocol import CONTROL, Client
+from nvc.share.protocol import Client
 
 
 @click.command("hint")
 @click.argument("container")
 @click.argument("word", type=click.Choice(HINTS))
-@click.option(
-    "--agent", "socket", metavar="SOCKET", default=CONTROL, show_default=True, help="The agent's control socket."
-)
+@share_agent.OPTION
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def hint(container: str, word: str, socket: str, as_json: bool) -> None:
     """Give the agent a hint: a service (priority=service) will have work, or has none.

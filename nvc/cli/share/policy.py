@@ -8,8 +8,9 @@ import click
 
 from nvc.agent.status import NO_TENANT, ask
 from nvc.cli.groups import CHANGES
+from nvc.cli.share import agent as share_agent
 from nvc.guard.scheduling import POLICIES, parse_policy
-from nvc.share.protocol import CONTROL, Client
+from nvc.share.protocol import Client
 
 #: What each policy does, in the order of cGPU's numbers.
 MEANINGS = (
@@ -25,9 +26,7 @@ MEANINGS = (
 @click.command("policy")
 @click.argument("name", required=False)
 @click.option("--gpu", metavar="UUID", default="", help="Only this GPU: its UUID, or how that begins.")
-@click.option(
-    "--agent", "socket", metavar="SOCKET", default=CONTROL, show_default=True, help="The agent's control socket."
-)
+@share_agent.OPTION
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--check", is_flag=True, help="Change nothing; exit code 2: it would change something.")
 def policy(name: str | None, gpu: str, socket: str, as_json: bool, check: bool) -> int:

@@ -10,10 +10,11 @@ import click
 
 from nvc.agent import accounting
 from nvc.base.errors import AgentError, PrivilegeError, reason
+from nvc.cli.share import agent as share_agent
 from nvc.cli.share import text
 from nvc.cli.share.events import begin
 from nvc.share import store
-from nvc.share.protocol import CONTROL, Client, NoAgent
+from nvc.share.protocol import Client, NoAgent
 
 _HEADINGS = ("CONTAINER", "NAME", "GPU", "SECONDS", "COMPUTED", "ENERGY", "MEAN", "PEAK")
 _SHORT, _WATT_HOUR = 12, 3600
@@ -46,9 +47,7 @@ class _Sum:
 @click.option("--since", metavar="WHEN", default="1h", show_default=True, help="90s, 10m, 2d, or a time.")
 @click.option("--container", metavar="ID", default="", help="Only of containers of this id or name.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option(
-    "--agent", "socket", metavar="SOCKET", default=CONTROL, show_default=True, help="The agent's control socket."
-)
+@share_agent.OPTION
 def usage(since: str, container: str, as_json: bool, socket: str) -> None:
     """Print what guarded containers used of GPUs, those that have ended too.
 

@@ -12,7 +12,6 @@ from nvc.cli.settings import Settings
 from nvc.cli.share import agent as share_agent
 from nvc.cli.share import store as share_store
 from nvc.cli.top.order import WORDS, by_key, help_lines, ordered
-from nvc.share.protocol import CONTROL
 
 if TYPE_CHECKING:
     from nvc.agent.view import Seen
@@ -31,9 +30,7 @@ _SETTLE_S = 0.5
 )
 @click.option("--sort", type=click.Choice(WORDS), default=WORDS[0], show_default=True, help="Order of containers.")
 @click.option("--no-processes", is_flag=True, help="Leave the lines of processes out.")
-@click.option(
-    "--agent", "socket", metavar="SOCKET", default=CONTROL, show_default=True, help="The agent's control socket."
-)
+@share_agent.OPTION
 @click.option("--store", metavar="DIR", help="Where shares are kept.  [default: /run/nvc/share]")
 @click.pass_obj
 def top(
